@@ -185,7 +185,7 @@ export type Node =
   /**
    * Causal attention of q over what the layer's cache stores (the step's own tokens included, as stored).
    * `window` w: a token sees positions > p − w. `softcap` c: scores become `c · tanh(s / c)`.
-   * A token that sees nothing gives zeros. `sinks`: a head's softmax has one more score, whose value is 0 and which is neither
+   * `ahead`: a token sees up to StepInputs.visibleEnd. A token that sees nothing gives zeros. `sinks`: a head's softmax has one more score, whose value is 0 and which is neither
    * scaled nor capped.
    */
   | {
@@ -196,6 +196,8 @@ export type Node =
       readonly scale: number;
       readonly window: number | null;
       readonly softcap: number | null;
+      /** Default: tokens see none behind them. */
+      readonly ahead?: boolean;
       /** `[heads]`. Absent or null: none. */
       readonly sinks?: Vector | null;
       /** That of the keys, where it turns, and the rotation it turns by. Absent or null: nothing is added to scores. */
@@ -360,9 +362,15 @@ export type Node =
     }
   /**
    * The rows of `x` named by StepInputs.outputs: `[tokens, n]` → `[outputs, n]`. Where `out` is k times as wide as `x`, an output names
-   * k rows: those from k times its number on, one behind the other.
+   * k rows: those from k times its number on, one behind the other. `mean` k: their mean, summed in their order, as wide as `x`.
    */
-  | { readonly op: 'select-outputs'; readonly x: Tensor; readonly out: Tensor }
+  | {
+      readonly op: 'select-outputs';
+      readonly x: Tensor;
+      /** Absent: rows are side by side. */
+      readonly mean?: number;
+      readonly out: Tensor;
+    }
   /**
    * `Σ_j weight_j · down_e(act(gate_e(x), up_e(x))) (+ residual)`, biases of the stacks included, over the experts `e = id_j` that `route` gives a row, added in
    * the order of their ids. A stack has the rows of all experts, one after the other: `gateUp` `[experts · 2n, x.cols]`, each

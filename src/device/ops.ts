@@ -71,6 +71,8 @@ export interface AttendOptions extends AttentionShape {
   readonly scale?: number;
   readonly window?: number | null;
   readonly softcap?: number | null;
+  /** Tokens see up to StepInputs.visibleEnd. Default false. */
+  readonly ahead?: boolean;
   /** `[heads]`: one more score of each head, without a value. */
   readonly sinks?: Vector | null;
   readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
@@ -220,6 +222,7 @@ export class Ops {
       scale: options.scale ?? 1 / Math.sqrt(headDim),
       window: options.window ?? null,
       softcap: options.softcap ?? null,
+      ...(options.ahead === true && { ahead: true }),
       ...(options.sinks && { sinks: options.sinks }),
       centre: options.centre ?? null,
       out,
@@ -460,6 +463,15 @@ export class Ops {
       throw shapeError('selectOutputs', `${each} rows of ${x.cols} columns side by side`);
     const out = this.#tensor('outputs', x.cols * each);
     this.#nodes.push({ op: 'select-outputs', x, out });
+    return out;
+  }
+
+  /** The mean of the `each` rows that an output names. */
+  meanOutputs(x: Tensor, each: number): Tensor {
+    if (!(Number.isInteger(each) && each >= 1) || x.cols % 4 !== 0)
+      throw shapeError('meanOutputs', `the mean of ${each} rows of ${x.cols} columns`);
+    const out = this.#tensor('outputs', x.cols);
+    this.#nodes.push({ op: 'select-outputs', x, mean: each, out });
     return out;
   }
 

@@ -7,6 +7,8 @@ export const NO_SLOT = 0xffff_ffff;
 export interface StepInputsOptions {
   /** Sequences may have rotary positions of their own. Default: they have not. */
   readonly rotary?: boolean;
+  /** Tokens may see later ones. Default: they do not. */
+  readonly ahead?: boolean;
 }
 
 /**
@@ -42,6 +44,12 @@ export class StepInputs {
   readonly seqAdapter: Uint32Array;
   /** Rotary positions where they are not those; null for models that turn by cache indexes alone. */
   readonly rotary: RotaryInputs | null;
+  /**
+   * `[maxTokens]` cache index behind the last token that a token sees, where layers look ahead (Node `attend`): the end of the picture
+   * that it is in. 0: it sees itself and what is before it. Ends rise along a sequence, at most to its last token in this step.
+   * Null for models that only look back.
+   */
+  readonly visibleEnd: Uint32Array | null;
 
   /** `[maxOutputs]` index of the token whose logits are wanted, ascending. */
   readonly outputs: Uint32Array;
@@ -61,7 +69,7 @@ export class StepInputs {
     maxTokens: number,
     maxSequences: number,
     maxOutputs: number,
-    { rotary = false }: StepInputsOptions = {},
+    { rotary = false, ahead = false }: StepInputsOptions = {},
   ) {
     this.tokens = new Int32Array(maxTokens);
     this.seqSlot = new Uint32Array(maxSequences);
@@ -70,6 +78,7 @@ export class StepInputs {
     this.seqPosition = new Uint32Array(maxSequences);
     this.seqAdapter = new Uint32Array(maxSequences);
     this.rotary = rotary ? new RotaryInputs(maxTokens, maxSequences) : null;
+    this.visibleEnd = ahead ? new Uint32Array(maxTokens) : null;
     this.outputs = new Uint32Array(maxOutputs);
     this.outputSlot = new Uint32Array(maxOutputs);
     this.hiddenOutputs = new Uint32Array(maxOutputs);
@@ -83,5 +92,6 @@ export class StepInputs {
     this.outputCount = 0;
     this.hiddenCount = 0;
     this.rotary?.clear();
+    this.visibleEnd?.fill(0);
   }
 }

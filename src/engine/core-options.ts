@@ -14,6 +14,8 @@ export interface VisionOptions {
   readonly features: FeatureStore;
   /** Patches a side of a token, where tokens of pictures turn by axes; else null. */
   readonly mergeSize: number | null;
+  /** Tokens of a picture see each other, whichever comes first: so many of one have room in a step; null: they do not. */
+  readonly ahead: number | null;
 }
 
 /** What the engine core is lent, and whom it tells. */

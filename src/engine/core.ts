@@ -80,7 +80,8 @@ export class EngineCore {
     this.#rows = new PreparedRows(program.sampler, settled);
     this.#sight = new Sight(options.vision ?? null, this.#running, this.#pacing.costs, settled);
     const rotary = (options.vision?.mergeSize ?? null) !== null;
-    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, { rotary });
+    const ahead = (options.vision?.ahead ?? null) !== null;
+    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, { rotary, ahead });
     this.#outbox = new Outbox(options.onEvents);
     this.#memory = new RowMemory(
       options,

@@ -36,6 +36,7 @@ import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from
 import { VisionEncoder } from './vision/encoder.js';
 import { axesOf, featureSlab } from './vision/feature-room.js';
 import { FeatureStore } from './vision/feature-store.js';
+import { withoutCutPictures, withRoomForPictures } from './vision/whole-pictures.js';
 
 /** Groups of this size are what MLX quantises with by default. */
 const QUANTIZE_GROUP = 64;
@@ -77,11 +78,14 @@ export async function loadHost(
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
     signal?.throwIfAborted();
-    const { facts, layout } = weights.definition;
+    const read = weights.definition;
     const float = defaultKvFormat(device.info);
-    const source = { calibration: given.kvCalibration, layers: facts.cache, float, onLog };
-    const config = { ...given, kv: await settleKvPlan(given.kv, source) };
-    const kv = planCache(config, facts.cache, device.info, facts.maxPositions);
+    const source = { calibration: given.kvCalibration, layers: read.facts.cache, float, onLog };
+    const planning = { ...given, kv: await settleKvPlan(given.kv, source) };
+    const kv = planCache(planning, read.facts.cache, device.info, read.facts.maxPositions);
+    const definition = withoutCutPictures(read, kv.floatStart !== null, onLog);
+    const config = withRoomForPictures(planning, definition, device.info.kind, onLog);
+    const { facts, layout } = definition;
     // A file that does not fit is refused before weights are read.
     const named = await namedCalibration(config, kv.layers, device, onLog);
     const quantize = quantization(config);
@@ -92,7 +96,7 @@ export async function loadHost(
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const places = placesOf(kv.groups);
     const floats = floatBlocks(kv, planned);
-    const model = await loadModel(weights.source, weights.definition, device, {
+    const model = await loadModel(weights.source, definition, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
       kvTokens: (layer) => {
@@ -109,7 +113,7 @@ export async function loadHost(
             },
           }),
       maxContext: planned.maxContext,
-      rotary: weights.definition.vision !== null,
+      rotary: definition.vision !== null,
       onProgress: (done, total, item) => onProgress({ phase: 'weights', done, total, unit: 'bytes', item }),
       ...(signal === undefined ? {} : { signal }),
     });
@@ -174,7 +178,11 @@ export async function loadHost(
       vision:
         slab === null || encoder === null
           ? null
-          : { features: new FeatureStore(slab, encoder), mergeSize: axesOf(model) },
+          : {
+              features: new FeatureStore(slab, encoder),
+              mergeSize: axesOf(model),
+              ahead: model.vision?.ahead?.most ?? null,
+            },
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),

@@ -77,6 +77,6 @@ export class Intake {
   #pictures({ pictures = [] }: CoreRequest): PromptPictures | null {
     const { vision = null } = this.#options;
     if (pictures.length === 0 || vision === null) return null;
-    return new PromptPictures(pictures, vision.mergeSize);
+    return new PromptPictures(pictures, vision.mergeSize, vision.ahead !== null);
   }
 }

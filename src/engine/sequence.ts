@@ -90,6 +90,8 @@ export interface SequenceEntry {
   readonly pictures?: PromptPictures | null;
 }
 
+const NO_SPANS: readonly number[] = [];
+
 export class Sequence implements RunningView, WaitingView, DrawState {
   readonly request: CoreRequest;
   readonly choice: number;
@@ -266,6 +268,11 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     return this.prefix === null || !this.recurrent
       ? Number.POSITIVE_INFINITY
       : this.prefix.nextSnapshot(this);
+  }
+
+  /** Positions that are computed in one step. */
+  get uncut(): readonly number[] {
+    return this.pictures === null ? NO_SPANS : this.pictures.prompt.uncut;
   }
 
   /** The tokens that the host knows: the prompt and the ids delivered. */

@@ -78,7 +78,10 @@ export function fillStep(
     inputs.seqLength[at] = work.tokens;
     inputs.seqPosition[at] = sequence.computed;
     fillTokens(inputs.tokens, start, sequence, slot, work.tokens);
-    if (sequence.pictures !== null) fillRotary(inputs, at, start, sequence, work.tokens);
+    if (sequence.pictures !== null) {
+      fillRotary(inputs, at, start, sequence, work.tokens);
+      fillAhead(inputs, start, sequence, work.tokens);
+    }
     inputs.tokenCount += work.tokens;
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
@@ -154,6 +157,21 @@ function fillTokens(
     const position = sequence.computed + i;
     // The token drawn last: the host may not have seen it yet, the device has it in the row's slot.
     tokens[start + i] = sequence.pictures?.sourceAt(position) ?? sequence.tokenAt(position) ?? -(slot + 1);
+  }
+}
+
+/** How far tokens of pictures see, of a model in which they see each other. */
+function fillAhead(
+  { visibleEnd }: StepInputs,
+  start: number,
+  { computed, uncut }: Sequence,
+  count: number,
+): void {
+  if (visibleEnd === null) return;
+  for (let i = 0; i < uncut.length; i += 2) {
+    const [from, to] = [Math.max(uncut[i]!, computed), uncut[i + 1]!];
+    const last = Math.min(to, computed + count);
+    for (let position = from; position < last; position++) visibleEnd[start + position - computed] = to;
   }
 }
 

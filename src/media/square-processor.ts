@@ -12,6 +12,7 @@ import {
 } from './processor.js';
 import { CLIP_MEAN, CLIP_STD, HALF, invalidProcessor, type ProcessorFields } from './processor-fields.js';
 import { resizeImage } from './resize.js';
+import type { ResizeFilter } from './resize-weights.js';
 
 export interface SquareSettings extends PixelValues {
   /** Side of the square in pixels. */
@@ -47,7 +48,11 @@ export function readClipProcessor(fields: ProcessorFields, tower: TowerInput): I
 }
 
 /** SiglipImageProcessor. Errors: `invalid-preprocessor`. */
-export function readSiglipProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+export function readSiglipProcessor(
+  fields: ProcessorFields,
+  tower: TowerInput,
+  filter: ResizeFilter = 'bicubic',
+): ImageProcessor {
   fields.mustBe('do_resize', true);
   fields.mustBe('do_center_crop', false);
   const size = fields.within('size', ['height', 'width']);
@@ -55,11 +60,21 @@ export function readSiglipProcessor(fields: ProcessorFields, tower: TowerInput):
   if ((size.count('width') ?? side) !== side) throw fields.odd('size', 'It takes a square.');
   fields.agree('size', side, tileSize(tower, side));
   return new SquareProcessor({
-    ...fields.pixels('bicubic', HALF, HALF),
+    ...fields.pixels(filter, HALF, HALF),
     size: side,
     shortest: null,
     patchSize: tower.patchSize,
   });
+}
+
+/** Gemma3ImageProcessor. Errors: `invalid-preprocessor`, for crops beside the whole. */
+export function readGemma3Processor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  if (fields.flag('do_pan_and_scan', false))
+    throw fields.odd(
+      'do_pan_and_scan',
+      'Only the whole picture is known for this processor: set it to false.',
+    );
+  return readSiglipProcessor(fields, tower, 'bilinear');
 }
 
 export class SquareProcessor implements ImageProcessor {

@@ -9,7 +9,7 @@ import type { Ops } from '../device/ops.js';
 import type { CommonConfig } from './config.js';
 import type { ConfigFields } from './config-fields.js';
 import { factsOf, type ModelFacts } from './facts.js';
-import type { WeightLayout, Weights } from './layout.js';
+import type { LookingAhead, WeightLayout, Weights } from './layout.js';
 import { refuseUnreadStructure } from './structure-fields.js';
 import type { VisionDefinition } from './vision/tower.js';
 
@@ -38,6 +38,8 @@ export interface RecordOptions {
   readonly features?: FeatureSlab | null;
   /** Layers, from the first on, behind which more of such a row is added: its second run of columns, its third and so on. Default 0. */
   readonly addedLevels?: number;
+  /** Layers in which tokens of a picture see each other, whichever comes first. Default: none. */
+  readonly ahead?: LookingAhead | null;
   /** Results of steps bring the rows that the head reads, where they are asked to (Ops.hidden). Default false. */
   readonly hidden?: boolean;
 }

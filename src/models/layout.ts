@@ -140,6 +140,9 @@ export interface CacheLayer extends AttentionShape {
 
 export type CacheKind = 'kv' | 'state';
 
+/** Layers in which tokens of a picture see each other, whichever comes first: all, or those with a window alone. */
+export type LookingAhead = 'all' | 'sliding';
+
 export interface WeightLayout {
   readonly matrices: readonly MatrixSpec[];
   readonly vectors: readonly VectorSpec[];

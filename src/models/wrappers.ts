@@ -44,7 +44,12 @@ const IDEFICS3: JsonObject = { ...LLAMA, rms_norm_eps: 1e-5 };
 const MISTRAL: JsonObject = { ...LLAMA, intermediate_size: 14_336, num_key_value_heads: 8 };
 
 const WRAPPERS: readonly Wrapper[] = [
-  { architecture: 'Gemma3ForConditionalGeneration', modelType: 'gemma3', text: 'gemma3_text' },
+  {
+    architecture: 'Gemma3ForConditionalGeneration',
+    modelType: 'gemma3',
+    text: 'gemma3_text',
+    tower: 'gemma3',
+  },
   { architecture: 'Gemma4ForConditionalGeneration', modelType: 'gemma4', text: 'gemma4_text' },
   {
     architecture: 'Gemma4UnifiedForConditionalGeneration',

@@ -26,6 +26,8 @@ export interface AttentionCase extends AttentionShape {
   readonly softcap?: number | null;
   /** Each head has one more score, drawn normal, times this. */
   readonly sinks?: number;
+  /** Tokens see up to the end of the picture that they are in. */
+  readonly ahead?: boolean;
   readonly blockTokens?: number;
   /** Slots that are kept as floats of this type until they are converted. */
   readonly floatStart?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
@@ -39,6 +41,9 @@ export interface AttentionCase extends AttentionShape {
 
 /** Where a sequence's tokens stand: so far from their cache indexes, or at time, height and width of each. */
 export type Standing = number | readonly (readonly [number, number, number])[];
+
+/** Runs of cache indexes, `[from, to)`: the pictures of a sequence. */
+export type Pictures = readonly (readonly [from: number, to: number])[];
 
 /** A linear behind attention. Where `keeps`, what is between them is kept for reading, and nothing can be handed over. */
 export interface Behind {
@@ -130,7 +135,7 @@ export class AttentionBench {
       );
       const turning = keyCentre?.turns === true && rope !== null ? { ...keyCentre, rope } : null;
       const { window = null, softcap = null } = c;
-      const options = { window, softcap, sinks: sinkVector, centre: turning };
+      const options = { window, softcap, sinks: sinkVector, centre: turning, ahead: c.ahead ?? false };
       const out = ops.attend(q, { ...shape, layer: 0, ...options });
       if (behind?.keeps !== false) ops.keep(out);
       const product = behind === null ? null : ops.keep(ops.linear(out, behind.weight));
@@ -308,6 +313,7 @@ export class AttentionBench {
     lengths: readonly number[],
     data?: Float32Array,
     standing: readonly Standing[] = slots.map(() => 0),
+    pictures: readonly Pictures[] = [],
   ): Promise<{
     out: Float32Array;
     expected: Float64Array;
@@ -328,53 +334,70 @@ export class AttentionBench {
       (place) => [place, new Float64Array(rows * heads * headDim)] as const,
     );
     const expectedQ = new Float64Array(rows * heads * headDim);
-    let row = 0;
-    slots.forEach((slot, s) => {
-      for (let i = 0; i < lengths[s]!; i++, row++) {
-        const position = positions[s]! + i;
-        const own = standing[s]!;
-        const places = typeof own === 'number' ? AXES.map(() => position + own) : own[i]!;
-        const head = (h: number): Float64Array =>
-          Float64Array.from(qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim));
-        for (let h = 0; h < kvHeads; h++) {
-          const k = this.#turned(head(heads + h), 'k', position, places);
-          const v = head(heads + kvHeads + h);
-          const formats = this.#formats(slot, position);
-          this.#keys[slot]![h]!.push(this.#storeKey(formats.key, k, h, position));
-          this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
-        }
-        for (let h = 0; h < heads; h++) {
-          const q = this.#scaled(
-            this.#turned(head(h), 'q', position, places),
-            1,
-            Math.floor(h / (heads / kvHeads)),
+    const eachToken = (visit: (slot: number, s: number, row: number, i: number) => void): void => {
+      let row = 0;
+      slots.forEach((slot, s) => {
+        for (let i = 0; i < lengths[s]!; i++, row++) visit(slot, s, row, i);
+      });
+    };
+    const headOf = (row: number, h: number): Float64Array =>
+      Float64Array.from(qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim));
+    const placesOf = (s: number, i: number): readonly number[] => {
+      const own = standing[s]!;
+      return typeof own === 'number' ? AXES.map(() => positions[s]! + i + own) : own[i]!;
+    };
+    eachToken((slot, s, row, i) => {
+      const position = positions[s]! + i;
+      const places = placesOf(s, i);
+      const head = (h: number): Float64Array => headOf(row, h);
+      for (let h = 0; h < kvHeads; h++) {
+        const k = this.#turned(head(heads + h), 'k', position, places);
+        const v = head(heads + kvHeads + h);
+        const formats = this.#formats(slot, position);
+        this.#keys[slot]![h]!.push(this.#storeKey(formats.key, k, h, position));
+        this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
+      }
+    });
+    eachToken((slot, s, row, i) => {
+      const position = positions[s]! + i;
+      const places = placesOf(s, i);
+      const head = (h: number): Float64Array => headOf(row, h);
+      const end = seenEnd(position, pictures[s]);
+      for (let h = 0; h < heads; h++) {
+        const q = this.#scaled(
+          this.#turned(head(h), 'q', position, places),
+          1,
+          Math.floor(h / (heads / kvHeads)),
+        );
+        expectedQ.set(q, (row * heads + h) * headDim);
+        const kv = Math.floor(h / (heads / kvHeads));
+        const keys = this.#keys[slot]![kv]!.slice(0, end);
+        const values = this.#values[slot]![kv]!.slice(0, end);
+        const attend = (by: Float64Array, to: Float64Array[]): Float64Array =>
+          reference.attendOne(by, to, values, {
+            position,
+            scale: 1 / Math.sqrt(headDim),
+            window: this.#case.window ?? null,
+            softcap: this.#case.softcap ?? null,
+            ...(this.#sinks && { sink: this.#sinks[h]! }),
+          });
+        expected.set(attend(q, keys), (row * heads + h) * headDim);
+        for (const [place, out] of expectedHalves) {
+          const round = (v: number): number => roundF16(v * place) / place;
+          out.set(
+            attend(
+              q.map(round),
+              keys.map((key) => key.map(round)),
+            ),
+            (row * heads + h) * headDim,
           );
-          expectedQ.set(q, (row * heads + h) * headDim);
-          const kv = Math.floor(h / (heads / kvHeads));
-          const keys = this.#keys[slot]![kv]!;
-          const attend = (by: Float64Array, to: Float64Array[]): Float64Array =>
-            reference.attendOne(by, to, this.#values[slot]![kv]!, {
-              scale: 1 / Math.sqrt(headDim),
-              window: this.#case.window ?? null,
-              softcap: this.#case.softcap ?? null,
-              ...(this.#sinks && { sink: this.#sinks[h]! }),
-            });
-          expected.set(attend(q, keys), (row * heads + h) * headDim);
-          for (const [place, out] of expectedHalves) {
-            const round = (v: number): number => roundF16(v * place) / place;
-            out.set(
-              attend(
-                q.map(round),
-                keys.map((key) => key.map(round)),
-              ),
-              (row * heads + h) * headDim,
-            );
-          }
         }
       }
     });
     this.#program.write(this.#tensors.qkv, qkv);
-    await this.#program.submit(standingStep(stepOf(lengths, positions, slots), standing));
+    await this.#program.submit(
+      standingStep(aheadStep(stepOf(lengths, positions, slots), pictures), standing),
+    );
     const read = async (tensor: Tensor | null): Promise<Float32Array> =>
       tensor === null ? new Float32Array(0) : this.#program.read(tensor, rows);
     const out = await read(this.#tensors.out);
@@ -382,6 +405,15 @@ export class AttentionBench {
     const product = await read(this.#tensors.product);
     const halves = expectedHalves.map(([, values]) => values);
     return { out, expected, expectedHalves: halves, q, expectedQ, product, rows };
+  }
+
+  /** Tokens that a slot has stored, computed once more from cache index `from` on: their attention. */
+  async again(slot: number, from: number, data: Float32Array, pictures: Pictures): Promise<Float32Array> {
+    const { heads, kvHeads, headDim } = this.#case;
+    const rows = data.length / ((heads + 2 * kvHeads) * headDim);
+    this.#program.write(this.#tensors.qkv, data);
+    await this.#program.submit(aheadStep(stepOf([rows], [from], [slot]), [pictures]));
+    return this.#program.read(this.#tensors.out!, rows);
   }
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */
@@ -470,6 +502,25 @@ export function pairAxes({ sizes, interleaved }: RopeSections): number[] {
   for (let i = 1; i < 3 * height; i += 3) out[i] = 1;
   for (let i = 2; i < 3 * width; i += 3) out[i] = 2;
   return out;
+}
+
+/** Where what a token sees ends: behind itself, or behind the picture that it is in. */
+export function seenEnd(position: number, pictures: Pictures = []): number {
+  return pictures.find(([from, to]) => from <= position && position < to)?.[1] ?? position + 1;
+}
+
+/** Gives the tokens of pictures the ends of what they see. */
+export function aheadStep(step: StepInputs, pictures: readonly Pictures[]): StepInputs {
+  if (pictures.length === 0) return step;
+  const visibleEnd = new Uint32Array(step.tokens.length);
+  pictures.forEach((own, s) => {
+    for (let i = 0; i < step.seqLength[s]!; i++) {
+      const position = step.seqPosition[s]! + i;
+      const end = seenEnd(position, own);
+      if (end > position + 1) visibleEnd[step.seqStart[s]! + i] = end;
+    }
+  });
+  return Object.assign(step, { visibleEnd });
 }
 
 /** Gives the sequences of a step rotary positions. */

@@ -164,9 +164,11 @@ export interface AttentionOptions {
   readonly softcap?: number | null;
   /** One more score, without a value. */
   readonly sink?: number;
+  /** Of the query; what is behind it is seen too. Default: the last. */
+  readonly position?: number;
 }
 
-/** One query head over keys and values `[context][headDim]`, the query standing at position `context − 1`. */
+/** One query head over keys and values `[context][headDim]`. */
 export function attendOne(
   q: ArrayLike<number>,
   keys: readonly ArrayLike<number>[],
@@ -175,7 +177,7 @@ export function attendOne(
 ): Float64Array {
   const dim = q.length;
   const out = new Float64Array(dim);
-  const position = keys.length - 1;
+  const position = options.position ?? keys.length - 1;
   const first = options.window == null ? 0 : Math.max(0, position - options.window + 1);
   if (keys.length === 0) return out;
   const scores = new Float64Array(keys.length);

@@ -181,6 +181,30 @@ describe.each(kernelDevices)('ops of towers on $name', (spec: DeviceSpec) => {
     });
   });
 
+  it('takes the mean of rows, in the order of the outputs', async () => {
+    const [rows, cols, each] = [24, 20, 4];
+    const data = new Random(4).normals(rows * cols);
+    const { graph, tensors } = record((ops) => {
+      const x = ops.input('tokens', cols);
+      return { x, out: ops.keep(ops.meanOutputs(x, each)) };
+    });
+    await withProgram(device, graph, null, async (program) => {
+      program.write(tensors.x, data);
+      const step = rowsStep(rows);
+      step.outputs.set([3, 0, 5]);
+      step.outputCount = 3;
+      await program.submit(step);
+      const out = await program.read(tensors.out, 3);
+      [3, 0, 5].forEach((at, i) => {
+        for (let c = 0; c < cols; c++) {
+          let sum = 0;
+          for (let r = at * each; r < (at + 1) * each; r++) sum += data[r * cols + c]!;
+          expect(out[i * cols + c]).toBeCloseTo(sum / each, 5);
+        }
+      });
+    });
+  });
+
   it('refuses shapes that do not fit', () => {
     const shapes = { code: 'shape-mismatch' };
     const wrong = (build: Parameters<typeof record>[0]): unknown => {

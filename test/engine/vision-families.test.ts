@@ -41,6 +41,17 @@ function floats(base64: string): Float32Array {
 
 const pictures = ({ sizes }: Case) => sizes.map(([width, height], i) => picture(width, height, i + 3));
 
+async function messagesOf(one: Case) {
+  const content: unknown[] = [{ type: 'text', text: 'See ' }];
+  for (const [i, { width, height, pixels }] of pictures(one).entries()) {
+    const image = await sharp(pixels, { raw: { width, height, channels: 3 } })
+      .png()
+      .toBuffer();
+    content.push({ type: 'image', image }, { type: 'text', text: `no. ${i} and\n\nthe rest` });
+  }
+  return [{ role: 'user', content }];
+}
+
 describe.each(kernelDevices)('towers of families on $name', (spec: DeviceSpec) => {
   let device: Device;
   beforeAll(async () => {
@@ -95,17 +106,6 @@ describe.each(NAMES)('%s', (name) => {
     await engine.close();
   });
 
-  async function messagesOf(one: Case) {
-    const content: unknown[] = [{ type: 'text', text: 'See ' }];
-    for (const [i, { width, height, pixels }] of pictures(one).entries()) {
-      const image = await sharp(pixels, { raw: { width, height, channels: 3 } })
-        .png()
-        .toBuffer();
-      content.push({ type: 'image', image }, { type: 'text', text: `no. ${i} and\n\nthe rest` });
-    }
-    return [{ role: 'user', content }];
-  }
-
   it.each(casesOf(name).map((one) => [JSON.stringify(one.sizes), one] as const))(
     'answers pictures of %s as the reference',
     async (_, one) => {
@@ -125,4 +125,52 @@ describe.each(NAMES)('%s', (name) => {
         expect(Math.abs(logprob - (logits[id]! - sum))).toBeLessThan(2e-4 * most);
     },
   );
+});
+
+describe('pictures whose tokens see each other', () => {
+  const [first, , one] = casesOf('gemma3') as [Case, Case, Case];
+
+  const open = (maxBatchTokens: number, prefixCache = true): Promise<Engine> => {
+    const options = { device: 'cpu', worker: false, threads: 2, maxRows: 4 } as const;
+    return Engine.load(join(ROOT, 'gemma3'), { ...options, maxBatchTokens, prefixCache });
+  };
+
+  async function ask(engine: Engine, messages: { role: string; content: unknown }[]) {
+    const sampling = {
+      temperature: 0,
+      maxTokens: 12,
+      ignoreEos: true,
+      logprobs: true,
+      topLogprobs: 5,
+    } as const;
+    const { choices, usage } = await engine.chat({ messages, ...sampling }).result;
+    return { bits: choices[0]!.logprobs, cached: usage.cachedTokens };
+  }
+
+  it('give the same bits wherever prompts are cut, alone and in company', async () => {
+    const bits = async (maxBatchTokens: number, prefixCache?: boolean): Promise<unknown[]> => {
+      await using engine = await open(maxBatchTokens, prefixCache);
+      const [two, other] = [await messagesOf(one), await messagesOf(first)];
+      const together = await Promise.all([ask(engine, two), ask(engine, other), ask(engine, two)]);
+      return [...together, await ask(engine, two)].map((answer) => answer.bits);
+    };
+    const [whole, other, ...again] = await bits(256, false);
+    expect(again).toEqual([whole, whole]);
+    // Of 16 tokens each; a step has at least two pictures and a token for each row.
+    for (const maxBatchTokens of [1, 41])
+      expect(await bits(maxBatchTokens)).toEqual([whole, other, whole, whole]);
+  });
+
+  it('give the same bits where what is cached ends within one', async () => {
+    const [{ role, content }] = (await messagesOf(one)) as [{ role: string; content: object[] }];
+    const asked = [{ role, content: [...content.slice(0, 2), { type: 'text', text: 'What is it?' }] }];
+    await using fresh = await open(64);
+    const cold = await ask(fresh, asked);
+    await using engine = await open(64);
+    await ask(engine, [{ role, content }]);
+    const warm = await ask(engine, asked);
+    // Its tokens are those from 12 to 28.
+    expect([cold.cached, warm.cached]).toEqual([0, 16]);
+    expect(warm.bits).toEqual(cold.bits);
+  });
 });

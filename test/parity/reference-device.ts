@@ -19,6 +19,7 @@ import type {
 import { INVALID_TOKEN } from '../../src/device/device.js';
 import type { Graph, Node, NodeOf, Tensor } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import { visibleEndOf } from '../../src/device/look-ahead.js';
 import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
 import { NoSamplerRows } from '../../src/device/sampling.js';
 import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
@@ -209,6 +210,7 @@ class ReferenceProgram implements Program {
         positions[inputs.seqStart[s]! + i] = inputs.seqPosition[s]! + i;
       }
     }
+    const ends = positions.map((position, t) => visibleEndOf(inputs, t, position));
     const rowsOf = (tensor: Tensor) => (tensor.rows === 'tokens' ? inputs.tokenCount : inputs.outputCount);
     const value = (tensor: Tensor): Float64Array => this.#results.get(tensor.id) as Float64Array;
     const set = (tensor: Tensor, data: Float64Array): void => {
@@ -266,7 +268,16 @@ class ReferenceProgram implements Program {
           set(node.out, this.#ropeAppend(node, value(node.qkv), slots, positions));
           break;
         case 'attend':
-          set(node.out, this.#attend(node, value(node.q), slots, positions));
+          set(
+            node.out,
+            this.#attend(
+              node,
+              value(node.q),
+              slots,
+              positions,
+              node.ahead ? ends : positions.map((p) => p + 1),
+            ),
+          );
           break;
         case 'glu':
           set(node.out, reference.glu(value(node.x), rowsOf(node.x), node.out.cols, node.activation));
@@ -555,7 +566,14 @@ class ReferenceProgram implements Program {
     );
   }
 
-  #attend(node: NodeOf<'attend'>, q: Float64Array, slots: number[], positions: number[]): Float64Array {
+  /** `ends`: behind the last position that each token sees. */
+  #attend(
+    node: NodeOf<'attend'>,
+    q: Float64Array,
+    slots: number[],
+    positions: number[],
+    ends: number[],
+  ): Float64Array {
     const { heads, kvHeads, headDim } = node.shape;
     const pool = this.#pool as ReferencePool;
     const out = new Float64Array(q.length);
@@ -563,14 +581,14 @@ class ReferenceProgram implements Program {
       for (let h = 0; h < heads; h++) {
         const kvHead = Math.floor(h / (heads / kvHeads));
         const vectors = (store: Float64Array): Float64Array[] =>
-          Array.from({ length: positions[t]! + 1 }, (_, p) => {
+          Array.from({ length: ends[t]! }, (_, p) => {
             const at = (pool.row(slots[t]!, p) * kvHeads + kvHead) * headDim;
             return store.subarray(at, at + headDim);
           });
         const at = (t * heads + h) * headDim;
         const keys = vectors(pool.keys[node.layer]!);
         const sinks = (node.sinks as ReferenceVector | null | undefined)?.values;
-        const how = { ...node, ...(sinks && { sink: sinks[h]! }) };
+        const how = { ...node, position: positions[t]!, ...(sinks && { sink: sinks[h]! }) };
         out.set(
           reference.attendOne(q.subarray(at, at + headDim), keys, vectors(pool.values[node.layer]!), how),
           at,

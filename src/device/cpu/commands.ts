@@ -174,7 +174,8 @@ export function selectCommand(
   out: number,
 ): Command {
   const outputs = place.step + 4 * place.layout.outputs;
-  return { opcode: OP_SELECT_OUTPUTS, words: [x, out, outputs, rowCountAt(place, 'outputs'), node.out.cols] };
+  const words = [x, out, outputs, rowCountAt(place, 'outputs'), node.out.cols, node.mean ?? 1];
+  return { opcode: OP_SELECT_OUTPUTS, words };
 }
 
 /** `at`: where a tensor is. */
@@ -428,6 +429,7 @@ export function attendCommands(
     centresAt,
     headQueriesAt,
     sinks,
+    node.ahead === true ? place.step + 4 * place.layout.visible! : 0,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

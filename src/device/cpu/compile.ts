@@ -9,6 +9,7 @@ import { featureRowsOf } from '../feature-tokens.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
 import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
+import { looksAhead } from '../look-ahead.js';
 import type { RopeTable } from '../rope.js';
 import { rotaryReach } from '../rotary-positions.js';
 import { checkConv, checkScan } from '../state.js';
@@ -143,7 +144,12 @@ class Compiler {
 
   constructor(options: CompileOptions) {
     this.#options = options;
-    this.#layout = stepLayout(options.limits, rotaryReach(options.graph) > 0, options.graph.hidden != null);
+    const { graph, limits } = options;
+    this.#layout = stepLayout(limits, {
+      rotary: rotaryReach(graph) > 0,
+      ahead: looksAhead(graph),
+      hidden: graph.hidden != null,
+    });
     this.#placement = placementOf(options.set, options.graph, options.caches);
   }
 

@@ -5,6 +5,7 @@ import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
 import { checkFeatureTokens } from '../feature-tokens.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, keepsState, kvReach } from '../kv.js';
+import { checkLookAhead } from '../look-ahead.js';
 import { checkRotary } from '../rotary-positions.js';
 import { checkDrawOrder, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { checkSlice } from '../slices.js';
@@ -224,6 +225,7 @@ export class CpuProgram implements Program {
     }
     checkRotary(step, this.#compiled.rotaryReach);
     checkAdapters(step, HELD_ADAPTERS);
+    checkLookAhead(step, this.#compiled.layout.visible !== null);
     checkFeatureTokens(step, this.#compiled.featureRows);
     if (this.sampler !== null) checkDrawOrder(step, this.#recurrent);
     checkHidden(step, this.#compiled);

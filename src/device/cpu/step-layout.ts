@@ -3,6 +3,7 @@
  * allow. All offsets are in words.
  */
 import type { ProgramLimits } from '../device.js';
+import { visibleEndOf } from '../look-ahead.js';
 import { ROPE_AXES } from '../rope.js';
 import { writeRotary } from '../rotary-positions.js';
 import { SAMPLING_WORDS } from '../sampling-inputs.js';
@@ -25,20 +26,31 @@ export interface StepLayout {
   readonly samplingStride: number;
   /** Three rotary positions a token; null where all are cache indexes. */
   readonly rotary: number | null;
+  /** Cache index behind the last token that each token sees; null where layers only look back. */
+  readonly visible: number | null;
   /** How many hidden rows are asked for, and of which outputs; null in a program that has none. */
   readonly hidden: number | null;
   readonly words: number;
 }
 
-/** `rotary`: rotations go by axes. `hidden`: the graph has hidden rows. */
-export function stepLayout(limits: ProgramLimits, rotary: boolean, hidden: boolean): StepLayout {
+export interface StepLayoutOptions {
+  /** Rotations go by axes. */
+  readonly rotary: boolean;
+  /** Tokens may see later ones. */
+  readonly ahead: boolean;
+  /** The graph has hidden rows. */
+  readonly hidden: boolean;
+}
+
+export function stepLayout(limits: ProgramLimits, { rotary, ahead, hidden }: StepLayoutOptions): StepLayout {
   const tokens = HEAD;
   const sequences = tokens + limits.maxTokens;
   const outputs = sequences + 4 * limits.maxSequences;
   const outputSlots = outputs + limits.maxOutputs;
   const sampling = outputSlots + limits.maxOutputs;
   const behind = sampling + SAMPLING_WORDS * limits.maxOutputs;
-  const last = behind + (rotary ? ROPE_AXES * limits.maxTokens : 0);
+  const visible = behind + (rotary ? ROPE_AXES * limits.maxTokens : 0);
+  const last = visible + (ahead ? limits.maxTokens : 0);
   return {
     tokens,
     sequences,
@@ -48,6 +60,7 @@ export function stepLayout(limits: ProgramLimits, rotary: boolean, hidden: boole
     sampling,
     samplingStride: limits.maxOutputs,
     rotary: rotary ? behind : null,
+    visible: ahead ? visible : null,
     hidden: hidden ? last : null,
     words: last + (hidden ? 1 + limits.maxOutputs : 0),
   };
@@ -67,6 +80,7 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   copy(u32, s + 2 * n, step.seqLength, sequenceCount);
   copy(u32, s + 3 * n, step.seqPosition, sequenceCount);
   if (layout.rotary !== null) writeRotary(step, u32, layout.rotary, ROPE_AXES);
+  if (layout.visible !== null) writeVisible(step, u32, layout.visible);
   if (layout.hidden !== null) {
     u32[layout.hidden] = step.hiddenCount;
     copy(u32, layout.hidden + 1, step.hiddenOutputs, step.hiddenCount);
@@ -83,6 +97,14 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
     if (step.outputSlot[row] !== NO_SLOT) continue;
     f32[p + P_TEMPERATURE * m + row] = 0;
     u32[p + P_FEATURES * m + row] = 0;
+  }
+}
+
+function writeVisible(step: StepInputs, words: Uint32Array, at: number): void {
+  for (let s = 0; s < step.sequenceCount; s++) {
+    const [start, position] = [step.seqStart[s]!, step.seqPosition[s]!];
+    for (let i = 0; i < step.seqLength[s]!; i++)
+      words[at + start + i] = visibleEndOf(step, start + i, position + i);
   }
 }
 

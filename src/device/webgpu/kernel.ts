@@ -74,6 +74,8 @@ export interface StepFacts {
   /** Tiled attention: tiles of up to ATTENTION_TILE tokens of one sequence, and parts of the positions of each. */
   tiles: number;
   tileParts: number;
+  /** 1 where some token sees later ones (StepInputs.visibleEnd), else 0. */
+  ahead: number;
   /** Bits of FEATURE that some output row has. */
   features: number;
   /** Most tokens that a row with DRY looks back on, rounded up: steps that follow one another have the same counts. */

@@ -46,6 +46,7 @@ const COUNTS = Object.keys({
   itemSplits: 0,
   tiles: 0,
   tileParts: 0,
+  ahead: 0,
   features: 0,
   dryWindow: 0,
   maxTopK: 0,

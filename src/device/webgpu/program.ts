@@ -13,6 +13,7 @@ import { featureRowsOf } from '../feature-tokens.js';
 import type { Graph, Tensor } from '../graph.js';
 import { type KvCaches, keepsState, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
+import { looksAhead } from '../look-ahead.js';
 import { rotaryReach } from '../rotary-positions.js';
 import { checkDrawOrder, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import { checkSlice } from '../slices.js';
@@ -117,6 +118,7 @@ export class WebGpuProgram implements Program {
       positions: caches === null ? Number.POSITIVE_INFINITY : kvReach(caches),
       rotary: rotaryReach(graph),
       features: featureRowsOf(graph),
+      ahead: looksAhead(graph),
     };
     const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
     const attends = graph.nodes.some((n) => n.op === 'attend');

@@ -5,7 +5,7 @@ import { checkConv, checkScan } from '../state.js';
 import { ownSlab } from './feature-slab.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { addFeaturesKernel, addGatheredKernel } from './kernels/add-rows.js';
-import { type AttendShape, attendScratch } from './kernels/attend.js';
+import { type AttendShape, attendScratch, portableTiles } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
 import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
@@ -211,8 +211,10 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       return [bound(gateKernel(node), r, buffers)];
     }
     case 'select-outputs': {
-      const { x, out } = node;
-      return [bound(selectOutputsKernel({ cols: out.cols }), r, { x: r.tensor(x), out: r.tensor(out) })];
+      const { x, out, mean = 1 } = node;
+      return [
+        bound(selectOutputsKernel({ cols: out.cols, mean }), r, { x: r.tensor(x), out: r.tensor(out) }),
+      ];
     }
     case 'sample': {
       const { cols } = node.logits;
@@ -332,6 +334,13 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const variant = need(chooseVariant(variants, r.capabilities, shape), 'attend');
     return once(r, variant.name, shape, () => variant.build(r.capabilities, shape));
   };
+  // Pictures that look ahead are rare among steps: the portable kernel does those alone.
+  const tilesOf = (shape: AttendShape, ahead: boolean): Kernel => {
+    const back = pick(attendTilesVariants, shape);
+    return ahead
+      ? either(pick([portableTiles], { ...shape, ahead }), back, (facts) => facts.ahead > 0)
+      : back;
+  };
   const items: Bound[] = [];
   const reduces: Bound[] = [];
   const tiles: Bound[] = [];
@@ -342,7 +351,7 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values, ...sinks };
     // Tiles read a float head with what is behind it.
     const isHead = shape.rows.only === 'head';
-    if (!isHead) tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
+    if (!isHead) tiles.push(bound(tilesOf(shape, node.ahead === true), r, buffers));
     if (shape.maxItems === 0) continue;
     const kernel = pick(attendItemsVariants, plain);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };

@@ -109,6 +109,7 @@ describe('the launches of the sampler', () => {
       itemSplits: 1,
       tiles: 0,
       tileParts: 1,
+      ahead: 0,
     };
     const out: Workgroups = [0, 0, 0];
     return stages

@@ -4,7 +4,7 @@
  * The buffer is an array of vec4<u32>:
  * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, splits of an item),
  *   (items at, itemRows at, tiles at, extras at);
- * - tokens, from vector 3: (id, −(slot + 1) or FEATURE_TOKEN + row, slot, position, 0);
+ * - tokens, from vector 3: (id, −(slot + 1) or FEATURE_TOKEN + row, slot, position, behind the last position it sees where layers look ahead, else 0);
  * - in a program with rotations by axes, for each token its three rotary positions: (time, height, width, 0);
  * - in a program with recurrent layers, the sequences: (first token, tokens, position of the first, slot);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
@@ -23,6 +23,7 @@ import { checkAdapters, HELD_ADAPTERS } from '../adapters.js';
 import type { ProgramLimits } from '../device.js';
 import { checkFeatureTokens } from '../feature-tokens.js';
 import type { RowKind } from '../graph.js';
+import { checkLookAhead, visibleEndOf } from '../look-ahead.js';
 import { ROPE_AXES } from '../rope.js';
 import { checkRotary, writeRotary } from '../rotary-positions.js';
 import { FEATURE, featuresOf } from '../sampling.js';
@@ -95,6 +96,8 @@ export interface StepBounds {
   readonly rotary?: number;
   /** Rows of the feature slab that tokens may name. Default 0. */
   readonly features?: number;
+  /** Tokens may see later ones. Default false. */
+  readonly ahead?: boolean;
 }
 
 /** The binding `step`, and how kernels read it. */
@@ -126,6 +129,7 @@ export class StepPacker {
     itemSplits: 1,
     tiles: 0,
     tileParts: 1,
+    ahead: 0,
     features: 0,
     dryWindow: 0,
     maxTopK: 0,
@@ -184,6 +188,7 @@ export class StepPacker {
   /** Packs a step and returns how many words of `words` it takes. Throws for a step that breaks a bound. */
   pack(inputs: StepInputs, partsOf: PartsOf = () => null): number {
     this.#check(inputs);
+    const ahead = checkLookAhead(inputs, this.#bounds.ahead ?? false);
     const { words, facts } = this;
     const tokensAt = HEADER;
     const sequencesAt = tokensAt + inputs.tokenCount * (this.#turns ? 2 : 1);
@@ -197,6 +202,7 @@ export class StepPacker {
     facts.itemSplits = 1;
     facts.tiles = 0;
     facts.tileParts = 1;
+    facts.ahead = ahead ? 1 : 0;
     facts.features = featuresOf(inputs);
     facts.dryWindow = 0;
     facts.maxTopK = 0;
@@ -210,7 +216,7 @@ export class StepPacker {
         words[at] = inputs.tokens[start + i]!;
         words[at + 1] = slot;
         words[at + 2] = position + i;
-        words[at + 3] = 0;
+        words[at + 3] = this.#bounds.ahead === true ? visibleEndOf(inputs, start + i, position + i) : 0;
       }
       if (this.#recurs) words.set([start, length, position, slot], (sequencesAt + s) * 4);
     }

@@ -92,6 +92,27 @@ export function tokensToCut({ computed, cut }: Pick<WaitingView, 'computed' | 'c
   return cut === undefined ? Number.POSITIVE_INFINITY : cut - computed;
 }
 
+/**
+ * A chunk of about so many tokens that ends within no span: fewer where the span begins later, else all of the span, if they are no
+ * more than `most`. 0 where there is no room.
+ */
+export function wholeChunk(
+  { computed, uncut = NO_SPANS }: Pick<WaitingView, 'computed' | 'uncut'>,
+  tokens: number,
+  most: number,
+): number {
+  const end = computed + tokens;
+  for (let i = 0; i < uncut.length && uncut[i]! < end; i += 2) {
+    const to = uncut[i + 1]!;
+    if (end >= to) continue;
+    if (uncut[i]! > computed) return uncut[i]! - computed;
+    return to - computed <= most ? to - computed : 0;
+  }
+  return tokens;
+}
+
+const NO_SPANS: readonly number[] = [];
+
 /** Blocks behind the window of a row's next token that it gives back when its steps under way have retired. */
 export function givesBackSoon(
   row: RunningView,

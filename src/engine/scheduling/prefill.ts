@@ -23,6 +23,7 @@ import {
   slides,
   tokensToCut,
   tokensWithin,
+  wholeChunk,
 } from './blocks.js';
 import type {
   PlannedWork,
@@ -154,8 +155,9 @@ function admit(state: SchedulerState, config: SchedulerConfig, plan: StepPlan, e
     if (at < 0 || !mayEnter(state, config, plan, at)) return;
     const next = state.waiting[at]!;
     const index = state.running.length + plan.admitted;
-    const pending = next.length - next.computed;
-    const work = planChunk(config, plan, index, pending, newcomersReach(next, config), end);
+    const work = planChunk(config, plan, index, next, newcomersReach(next, config), end);
+    // Its picture comes in with the next step.
+    if (work === null) return;
     for (let group = 0; group < config.groups.length; group++) {
       const main = mainToEnter(next, config, group);
       plan.blocksLeft[group]! -= main;
@@ -191,7 +193,8 @@ function planRow(
   const row = state.running[index]!;
   const reach = rowsReach(row, config, plan, index, null);
   if (reach <= 0) return;
-  const work = planChunk(config, plan, index, row.length - row.computed, reach, end);
+  const work = planChunk(config, plan, index, row, reach, end);
+  if (work === null) return;
   work.converts = converts(row, config);
   takeBlocks(row, config, plan, work);
 }
@@ -208,18 +211,24 @@ function takeBlocks(row: RunningView, config: SchedulerConfig, plan: StepPlan, w
   }
 }
 
-/** At most half of what is left, but not less than `minChunk`; not beyond `until`. */
+/**
+ * At most half of what is left, but not less than `minChunk`; not beyond `until`. More only where tokens are computed together; null
+ * where the step has no room for those.
+ */
 function planChunk(
   config: SchedulerConfig,
   plan: StepPlan,
   index: number,
-  pending: number,
+  view: RunningView | WaitingView,
   until: number,
   end: number,
-): PlannedWork {
+): PlannedWork | null {
+  const pending = view.length - view.computed;
   const left = end - plan.tokens;
   const half = Math.max(config.minChunk, (left + 1) >> 1);
-  return plan.add(index, Math.min(pending, left, half, until), pending);
+  const most = Math.min(until, config.maxBatchTokens - plan.tokens);
+  const tokens = wholeChunk(view, Math.min(pending, left, half, until), most);
+  return tokens === 0 ? null : plan.add(index, tokens, pending);
 }
 
 /** What is left goes to the prompts that the plan has already, in their order. */
@@ -245,7 +254,9 @@ function spendRest(
       pending = next!.length - next!.computed;
       until = newcomersReach(next!, config);
     }
-    const more = Math.max(0, Math.min(pending, until, work.tokens + end - plan.tokens) - work.tokens);
+    const room = work.tokens + config.maxBatchTokens - plan.tokens;
+    const wanted = Math.max(work.tokens, Math.min(pending, until, work.tokens + end - plan.tokens));
+    const more = wholeChunk(row ?? next!, wanted, Math.min(until, room)) - work.tokens;
     work.tokens += more;
     plan.tokens += more;
     if (row !== undefined) takeBlocks(row, config, plan, work);

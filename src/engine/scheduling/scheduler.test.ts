@@ -71,6 +71,26 @@ describe('schedule', () => {
     expect(plan.tokens).toBe(64);
   });
 
+  it('ends no chunk within a span: before it, or behind it where it begins there already', () => {
+    const spans = (computed: number, ...uncut: number[]) => ({ ...prefilling(500, computed), uncut });
+    const alone = (computed: number, ...uncut: number[]) => {
+      schedule({ ...idle, running: [spans(computed, ...uncut)] }, { ...config, maxBatchTokens: 64 }, plan);
+      return work();
+    };
+    expect(alone(0, 64, 100)).toEqual([[0, 64]]);
+    expect(alone(0, 63, 100)).toEqual([[0, 63]]);
+    expect(alone(0, 10, 20, 40, 90)).toEqual([[0, 40]]);
+    expect(alone(40, 10, 20, 40, 104)).toEqual([[0, 64]]);
+    expect(alone(50, 10, 20, 40, 90, 90, 120)).toEqual([[0, 40]]);
+    // Of 64: half is not enough for the first one's picture, and what is left not for the second one's.
+    schedule({ ...idle, running: [spans(40, 40, 90), spans(40, 40, 90)] }, config, plan);
+    expect(work()).toEqual([[0, 50 + 14]]);
+    // A newcomer whose picture does not fit comes later.
+    const waiting = [{ ...newcomer(500), computed: 16, uncut: [16, 90] }];
+    schedule({ ...idle, waiting }, config, plan);
+    expect(plan).toMatchObject({ count: 0, admitted: 0 });
+  });
+
   it('gives a lone prompt everything', () => {
     schedule({ ...idle, waiting: [newcomer(500)] }, config, plan);
     expect(work()).toEqual([[0, 64]]);

@@ -14,6 +14,8 @@ export interface RunningView {
   readonly floatStart: boolean;
   /** A chunk of its prompt ends here, if it comes so far: its state is copied there. More than `computed`; default: nowhere. */
   readonly cut?: number;
+  /** `[from, to, from, to, …]`, rising: no chunk ends within one of these, as their tokens see later ones. Default: none. */
+  readonly uncut?: readonly number[];
   /** While it is float-start: blocks of the main pool that it has already. */
   readonly reserved: number;
   /** Tokens that may still be drawn. 0: it waits for its last id. */
@@ -47,6 +49,7 @@ export interface WaitingView {
   readonly floatStart: boolean;
   /** As of a running sequence. */
   readonly cut?: number;
+  readonly uncut?: readonly number[];
   /** Not to be admitted now: a running row computes its prefix, or it is being read from disk. */
   readonly held: boolean;
   readonly priority: number;

@@ -17,7 +17,15 @@ export function picturesError(
       fix: 'Leave the pictures out, or describe them in text.',
     });
   const tokens = pictures.reduce((sum, picture) => sum + picture.tokens, 0);
+  const { ahead } = vision;
   const { rows } = vision.features;
+  const large = ahead === null ? undefined : pictures.find((picture) => picture.tokens > ahead);
+  if (large !== undefined)
+    return new KvantError(
+      'image-too-large',
+      `A picture is ${large.tokens} tokens; a step has room for ${ahead} of one.`,
+      { kind: 'invalid-request', where: 'messages', fix: 'Send a smaller picture.' },
+    );
   if (tokens <= rows) return null;
   return new KvantError(
     'image-too-large',

@@ -41,11 +41,14 @@ export class PromptPictures {
   /** Null where the model turns by cache indexes alone. */
   readonly rotary: RotaryPlaces | null;
 
+  /** `[from, to, from, to, …]`, rising: positions that see each other, so that all of them are computed in one step. */
+  readonly uncut: readonly number[];
+
   readonly #runs: readonly PlacedRun[];
   readonly #ends: readonly number[];
 
-  /** `mergeSize`: patches a side of a token, of a model that turns by axes. */
-  constructor(list: readonly PromptPicture[], mergeSize: number | null) {
+  /** `mergeSize`: patches a side of a token, of a model that turns by axes. `ahead`: tokens of a picture see each other. */
+  constructor(list: readonly PromptPicture[], mergeSize: number | null, ahead = false) {
     this.list = list;
     this.#ends = list.map(endOf);
     this.#runs = list.flatMap(({ first, tokens, runs = [{ first, tokens }] }, picture) => {
@@ -56,6 +59,7 @@ export class PromptPictures {
         return placed;
       });
     });
+    this.uncut = ahead ? spansOf(this.#runs) : [];
     this.rotary =
       mergeSize === null
         ? null
@@ -110,6 +114,17 @@ export class PromptPictures {
     });
     return words;
   }
+}
+
+/** Runs that touch are one. */
+function spansOf(runs: readonly TokenRun[]): number[] {
+  const spans: number[] = [];
+  for (const { first, tokens } of runs) {
+    if (spans.at(-1) === first) spans.pop();
+    else spans.push(first);
+    spans.push(first + tokens);
+  }
+  return spans;
 }
 
 /** The pictures of one sequence. */

@@ -100,6 +100,7 @@ export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Te
     layer,
     ...shape,
     window,
+    ahead: at.looksAhead(window),
     ...(options.sinks === true && { sinks: at.vector('sinks') }),
     ...(scale === undefined ? {} : { scale }),
     ...(softcap === undefined ? {} : { softcap }),

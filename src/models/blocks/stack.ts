@@ -6,7 +6,7 @@ import type { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import type { CommonConfig } from '../config.js';
 import type { RecordOptions } from '../family.js';
-import type { CacheKind, Weights } from '../layout.js';
+import type { CacheKind, LookingAhead, Weights } from '../layout.js';
 import { biasKey, LAST_NORM, layerKey } from './keys.js';
 
 export interface StackConfig extends CommonConfig {
@@ -21,13 +21,21 @@ export class Layer {
   readonly #weights: Weights;
   readonly #norms: Norms;
   readonly #selects: boolean;
+  readonly #ahead: LookingAhead | null;
 
-  constructor(ops: Ops, index: number, weights: Weights, norms: Norms, selects: boolean) {
+  constructor(
+    ops: Ops,
+    index: number,
+    weights: Weights,
+    norms: Norms,
+    { selects, ahead }: { readonly selects: boolean; readonly ahead: LookingAhead | null },
+  ) {
     this.ops = ops;
     this.index = index;
     this.#weights = weights;
     this.#norms = norms;
     this.#selects = selects;
+    this.#ahead = ahead;
   }
 
   matrix(name: string): Matrix {
@@ -61,6 +69,11 @@ export class Layer {
   /** What the keys of a cache are freed of. */
   centreOf(cache: number): KeyCentre | null {
     return this.#weights.centre?.(cache) ?? null;
+  }
+
+  /** Tokens of a picture see each other in the layer, which has such a window. */
+  looksAhead(window: number | null): boolean {
+    return this.#ahead === 'all' || (this.#ahead === 'sliding' && window !== null);
   }
 
   get eps(): number {
@@ -111,7 +124,7 @@ export function recordStack(
   ops: Ops,
   config: StackConfig,
   weights: Weights,
-  { selectEarly, features = null, addedLevels = 0, hidden = false }: RecordOptions,
+  { selectEarly, features = null, addedLevels = 0, ahead = null, hidden = false }: RecordOptions,
   { norms: stated = { kind: 'rms' }, embeddingScale = 1, logits: after, layer }: StackParts,
 ): Tensor {
   const norms: Norms = { bias: false, ...stated, eps: config.normEps };
@@ -120,7 +133,7 @@ export function recordStack(
     const added = features !== null && index < addedLevels;
     // What is added is known by tokens.
     const selects = selectEarly && index === config.layers - 1 && !added;
-    x = layer(x, new Layer(ops, index, weights, norms, selects));
+    x = layer(x, new Layer(ops, index, weights, norms, { selects, ahead }));
     if (added) x = ops.addFeatures(x, features, (index + 1) * config.hiddenSize);
   }
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.

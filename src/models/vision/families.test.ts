@@ -45,6 +45,12 @@ describe('configs of models that see', () => {
     );
   });
 
+  it('has no eyes where patches do not divide into tokens', () => {
+    expect(parseModelConfig(read('gemma3', 'config.json')).vision).not.toBeNull();
+    for (const tokens of [15, 9, 256])
+      expect(parseModelConfig(changed('gemma3', 'mm_tokens_per_image', tokens)).vision).toBeNull();
+  });
+
   it.each([
     ['smolvlm', { max_image_size: { longest_edge: 20 } }, 'max_image_size'],
     ['smolvlm', { do_resize: false }, 'do_resize'],
@@ -56,6 +62,8 @@ describe('configs of models that see', () => {
     ['llava', { do_center_crop: false }, 'do_center_crop'],
     ['mistral3', { patch_size: 16 }, 'patch_size'],
     ['qwen3-vl', { patch_size: 14 }, 'patch_size'],
+    ['gemma3', { do_pan_and_scan: true }, 'do_pan_and_scan'],
+    ['gemma3', { size: { height: 16, width: 16 } }, 'size'],
   ])('%s: a processor of %j', (name, fields, where) => {
     const { vision } = parseModelConfig(read(name, 'config.json'));
     const config = { ...read(name, 'preprocessor_config.json'), ...fields };

@@ -1,6 +1,7 @@
 /** The models that see: a wrapper (wrappers.ts) names its page here. */
 
 import type { VisionFamily } from './family.js';
+import { gemma3 } from './gemma3-vision.js';
 import { idefics3 } from './idefics3-vision.js';
 import { internVl } from './internvl-vision.js';
 import { llava, mistral3 } from './llava-vision.js';
@@ -11,6 +12,7 @@ export const VISION_FAMILIES = {
   'qwen2.5-vl': qwen25Vl,
   'qwen3-vl': qwen3Vl,
   'qwen3.5-vl': qwen35Vl,
+  gemma3,
   idefics3,
   internvl: internVl,
   llava,

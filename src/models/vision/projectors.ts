@@ -46,3 +46,27 @@ export function twoLayers({ activation, bias, norm }: TwoLayers): Projector {
     },
   };
 }
+
+/** `W norm(x)`, for Gemma 3. The norm multiplies by 1 + w, and the matrix is stored with its rows as columns. */
+export function meansProjector(eps: number): Projector {
+  const [norm, name] = ['mm_soft_emb_norm.weight', 'mm_input_projection_weight'];
+  return {
+    weights(weights, hiddenSize, _, width) {
+      weights.vector('vision.out.norm', AT + norm, [hiddenSize], (values) => values.map((w) => 1 + w));
+      const make = (values: Float32Array): Float32Array => turned(values, hiddenSize, width);
+      const stored = [{ shape: [hiddenSize, width], make }];
+      weights.matrix('vision.out', hiddenSize, [{ name: AT + name, rows: width, bias: null, stored }]);
+    },
+    record(at, seen) {
+      const x = normed(at, 'vision.out.norm', seen, { kind: 'rms', eps });
+      return at.ops.linear(x, at.weights.matrix('vision.out'));
+    },
+  };
+}
+
+/** `[rows, cols]` as `[cols, rows]`. */
+function turned(values: Float32Array, rows: number, cols: number): Float32Array {
+  const out = new Float32Array(values.length);
+  for (let r = 0; r < rows; r++) for (let c = 0; c < cols; c++) out[c * rows + r] = values[r * cols + c]!;
+  return out;
+}

@@ -34,7 +34,12 @@ function join(definition: ModelDefinition, vision: ReadVision, identity: string)
       groups: layout.groups + 1,
     },
     record: (ops, weights, options) =>
-      definition.record(ops, weights, { ...options, addedLevels: vision.tower.addedLevels }),
+      definition.record(ops, weights, {
+        ...options,
+        addedLevels: vision.tower.addedLevels,
+        // Without a slab there are no pictures.
+        ahead: options.features ? (vision.ahead?.layers ?? null) : null,
+      }),
     vision,
     withTied: (tied) => join(definition.withTied(tied), vision, identity),
     withoutVision: () => definition,

@@ -6,7 +6,7 @@
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { ImageGrid, TowerInput } from '../../media/processor.js';
-import type { MatrixSpec, VectorSpec, Weights } from '../layout.js';
+import type { LookingAhead, MatrixSpec, VectorSpec, Weights } from '../layout.js';
 
 export type PatchGrid = ImageGrid;
 
@@ -70,6 +70,12 @@ export interface TowerDefinition {
   place(grid: PatchGrid): PlacedImage;
 }
 
+export interface LookAhead {
+  readonly layers: LookingAhead;
+  /** Tokens of a picture that stand together, at most. */
+  readonly most: number;
+}
+
 /** How a model sees. */
 export interface VisionDefinition {
   readonly tower: TowerDefinition;
@@ -79,6 +85,8 @@ export interface VisionDefinition {
   readonly mergeSize: number;
   /** Tokens of pictures turn by time, row and column (positions.ts); else all tokens turn by their index. */
   readonly axes: boolean;
+  /** Tokens of a picture see each other, whichever comes first; absent or null: each sees what is before it. */
+  readonly ahead?: LookAhead | null;
   /** What the chat template writes for a picture. Null: the image token. */
   readonly placeholder: string | null;
   /** What stands for a picture in a prompt: text, and numbers of image tokens in a row. */

@@ -39,6 +39,8 @@ export interface VitConfig {
   readonly biases: BlockBiases;
   /** Patches a side that become one token. */
   readonly mergeSize: number;
+  /** A token is the mean of its patches. Default: it has them side by side. */
+  readonly means?: boolean;
   /** Of the decoder. */
   readonly width: number;
 }
@@ -63,7 +65,7 @@ export function vitTower(config: VitConfig, projector: Projector, group: number)
   const weights = new TowerWeights(config.prefix, group);
   const probe = listWeights(weights, config);
   const outside = new TowerWeights('', group);
-  projector.weights(outside, config.block.hiddenSize, config.mergeSize, config.width);
+  projector.weights(outside, config.block.hiddenSize, config.means ? 1 : config.mergeSize, config.width);
   const { patchSize, mergeSize, width } = config;
   return {
     patchValues: CHANNELS * patchSize ** 2,
@@ -129,7 +131,9 @@ function record(
   let x = ops.linear(pixels, weights.matrix('vision.patch'));
   x = norm(ops.addGathered(x, weights.vector(POSITIONS), taps), 'vision.before', names.before);
   for (let b = 0; b < depth; b++) x = recordBlock(at, `vision.${b}.`, x, block, { angles: null, bounds });
-  const seen = ops.selectOutputs(norm(x, 'vision.behind', names.behind), mergeSize ** 2);
+  const behind = norm(x, 'vision.behind', names.behind);
+  const each = mergeSize ** 2;
+  const seen = config.means ? ops.meanOutputs(behind, each) : ops.selectOutputs(behind, each);
   return { pixels, places: [taps], bounds: [bounds], features: [ops.keep(projector.record(at, seen))] };
 }
 

@@ -1,7 +1,7 @@
 import { readTileMeta, plainKeys } from './attend-codes-keys';
 import { plainValues } from './attend-codes-values';
 import {
-  blockShift, dim, firstSeen, group, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads, plainScratch, queries, scores,
+  blockShift, dim, firstReaching, firstSeen, group, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads, plainScratch, queries, scores,
   seenFrom, seenTo, SPLIT_BYTES, splitSums, tileMeta, valueBytes, valueHalf, values, valueScratch, valueSide, wideKeys,
   wideValues,
 } from './attend-job';
@@ -29,7 +29,7 @@ export function scoreFloats(
     const inBlock = position & blockMask;
     const place: usize = keys + (block * kvHeads + h) * keyBytes;
     // Rows of tokens from the first that reaches this tile to the last whose window still has it.
-    const i0 = position > first ? position - first : 0;
+    const i0 = firstReaching(first, count, position);
     let i1 = count;
     while (i1 > i0 && firstSeen(first + i1 - 1) >= position + TILE) i1--;
     if (i0 >= i1) continue;

@@ -64,6 +64,10 @@ export let coarse: usize = 0;
 export let centres: usize = 0;
 /** `[heads]` one more score of each head, 0 without. */
 export let sinks: usize = 0;
+/** `[tokens]` behind the last position that each token of the step sees; 0: its own. */
+let ends: usize = 0;
+/** Where among them position 0 of the unit at hand would be. */
+let unitEnds: usize = 0;
 
 /** Tokens of a float head; its queries, and those for all that is behind it. */
 export let head: u32 = 0;
@@ -114,6 +118,7 @@ export function setUpJob(p: usize, thread: u32): void {
   centres = scratch + load<u32>(p, 120);
   headQueries = scratch + load<u32>(p, 124);
   sinks = load<u32>(p, 128);
+  ends = load<u32>(p, 132);
   head = load<u32>(layer, STORE_HEAD);
   low = 0;
   high = SPLIT;
@@ -190,6 +195,33 @@ function useSides(side: usize): void {
   return window != 0 && position >= window ? position - window + 1 : 0;
 }
 
+/** Behind the last position that a token of the step sees, itself at `position`. Along a sequence it never falls. */
+// @ts-ignore: decorator
+@inline export function endOf(token: u32, position: u32): u32 {
+  return ends == 0 ? position + 1 : load<u32>(ends + token * 4);
+}
+
+/** The unit at hand: a token of it, and its position. */
+// @ts-ignore: decorator
+@inline export function useUnit(token: u32, position: u32): void {
+  unitEnds = ends + token * 4 - position * 4;
+}
+
+/** As endOf, of a token of the unit at hand. */
+// @ts-ignore: decorator
+@inline export function seenEnd(position: u32): u32 {
+  return ends == 0 ? position + 1 : load<u32>(unitEnds + position * 4);
+}
+
+/** Of `count` tokens from `first` on the first one that sees as far as `position`: how many are before it. */
+// @ts-ignore: decorator
+@inline export function firstReaching(first: u32, count: u32, position: u32): u32 {
+  if (ends == 0) return position > first ? position - first : 0;
+  let i: u32 = 0;
+  while (i < count && seenEnd(first + i) <= position) i++;
+  return i;
+}
+
 /** The part of a split, at `base`, that the token at `position` sees. */
 // @ts-ignore: decorator
 @inline export function seenFrom(position: u32, base: u32): u32 {
@@ -199,5 +231,6 @@ function useSides(side: usize): void {
 
 // @ts-ignore: decorator
 @inline export function seenTo(position: u32, base: u32): u32 {
-  return position + 1 > base ? min<u32>(position + 1 - base, high) : 0;
+  const end = seenEnd(position);
+  return end > base ? min<u32>(end - base, high) : 0;
 }

@@ -4,8 +4,8 @@ import { codeQuery, FACTS_BYTES, readTileMeta, scoreKeys, turnQuery } from './at
 import { addValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats, addPlain, scoreFloats } from './attend-floats';
 import {
-  blockShift, codeFacts, codeQueries, dim, firstSeen, group, head, heads, high, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads, low,
-  out, plain, q, queries, scale, scores, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitStats, splitSums, stats, sums,
+  blockShift, codeFacts, codeQueries, dim, firstReaching, firstSeen, group, head, heads, high, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads, low,
+  out, plain, q, queries, scale, scores, seenEnd, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitStats, splitSums, stats, sums,
   tileMeta, useHead, useSplit, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
 } from './attend-job';
 import { merge, weigh } from './attend-softmax';
@@ -96,7 +96,7 @@ export function attendSplit(
 ): void {
   const base = useSplit(split);
   const a = seenFrom(first, base);
-  const b = min<u32>(first + count - base, high);
+  const b = seenTo(first + count - 1, base);
   const own = count * group;
   if (keyCodes && !plain) scoreCodes(table, h, span, base, a, b, first, count);
   else for (let s: u32 = 0; s < span; s++) scoreFloats(table, h + s, s * own, base, a, b, first, count);
@@ -135,7 +135,7 @@ export function attendSplit(
   for (let r: u32 = 0; r < span * own; r++) {
     const position = first + (r % own) / group;
     const from = firstSeen(position);
-    if (from >= base + high || position + 1 <= base + low) continue;
+    if (from >= base + high || seenEnd(position) <= base + low) continue;
     merge(r, splitSums + r * dim * 4, fresh || from >= base + low);
   }
 }
@@ -160,7 +160,7 @@ function scoreCodes(
   for (let t = a & ~7; t < b; t += 8) {
     const position = base + t;
     // Rows of tokens from the first that reaches this tile to the last whose window still has it.
-    const i0 = position > first ? position - first : 0;
+    const i0 = firstReaching(first, count, position);
     let i1 = count;
     while (i1 > i0 && firstSeen(first + i1 - 1) >= position + 8) i1--;
     if (i0 >= i1) continue;

@@ -1,5 +1,5 @@
 import {
-  dim, firstSeen, group, kvHeads, maxBlocks, maxRows, setUpJob, splitOf, splitStart, splitStats, stats, sums, useTable,
+  dim, endOf, firstSeen, group, kvHeads, maxBlocks, maxRows, setUpJob, splitOf, splitStart, splitStats, stats, sums, useTable, useUnit,
 } from './attend-job';
 import { attendSplit, give, takeQueries } from './attend-rows';
 import { merge } from './attend-softmax';
@@ -20,11 +20,11 @@ import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
  *
  * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, outputs, 0,
  *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done, keyMean, fine, coarse, dims,
- *  style, centresAt, headQueriesAt, sinks]
+ *  style, centresAt, headQueriesAt, sinks, ends]
  * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `outputs`: 0, or the address of the step's outputs if only their results
  * matter: units of several tokens that hold none are left out. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
  * unit to take, and the threads that found none left. `keyMean`: 0, or the mean that was taken off the keys (attend-centre.ts).
- * `sinks`: 0, or one more score of each head.
+ * `sinks`: 0, or one more score of each head. `ends`: 0, or where the step says how far each token sees.
  */
 const NEXT: usize = 92;
 const DONE: usize = 96;
@@ -64,13 +64,15 @@ function setUp(p: usize, thread: u32, threads: u32): void {
   total = 0;
   let splits: u32 = 0;
   for (let s: u32 = 0; s < sequences; s++) {
+    const start = load<u32>(seqs + seqStride + s * 4);
     const length = load<u32>(seqs + 2 * seqStride + s * 4);
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
     for (let t: u32 = 0; t < length; t += tileTokens) {
       if (length - t > 1 && tileTokens > 1) continue;
       const from = firstSeen(position + t);
-      total += cost(from, position + t + 1) * kvHeads;
-      splits += splitOf(position + t) - splitOf(from) + 1;
+      const to = endOf(start + t, position + t);
+      total += cost(from, to) * kvHeads;
+      splits += splitOf(to - 1) - splitOf(from) + 1;
     }
   }
   // As many heads as fit, but enough pieces for all threads.
@@ -108,7 +110,7 @@ export function attend(p: usize, thread: u32, threads: u32): void {
       const count = min<u32>(tileTokens, length - t);
       const first = position + t;
       const from = firstSeen(first);
-      const to = first + count;
+      const to = endOf(start + t + count - 1, first + count - 1);
       if (count > 1) {
         const matters = isWanted(start + t, count);
         while (taken < unit + kvHeads) {
@@ -142,6 +144,7 @@ function isWanted(token: u32, count: u32): bool {
 function whole(
   table: usize, h: u32, own: u32, token: u32, first: u32, count: u32, from: u32, to: u32,
 ): void {
+  useUnit(token, first);
   takeQueries(h, own, token, count);
   const last = splitOf(to - 1);
   const begun = splitOf(from);
@@ -175,6 +178,7 @@ function divided(
   }
   let owner = thread;
   while (line(owner, threads) > at) owner--;
+  useUnit(token, first);
   takeQueries(h, own, token, 1);
   const rows = own * group;
   let part: usize = partials + partialStride * owner + (a - begun) * rows * (dim + 4) * 4;
@@ -203,11 +207,12 @@ export function attendMerge(p: usize, thread: u32, threads: u32): void {
       const first = position + t;
       const from = firstSeen(first);
       const begun = splitOf(from);
-      const last = splitOf(first);
+      const to = endOf(start + t, first);
+      const last = splitOf(to - 1);
       for (let h: u32 = 0; h < kvHeads; h += span) {
         const own = min<u32>(span, kvHeads - h);
         const unitAt = at;
-        at += cost(from, first + 1) * own;
+        at += cost(from, to) * own;
         if (unitAt >= end) return;
         if (unitAt < begin || splitAt(unitAt, own, last, from) < end) continue;
         let part: usize = partials + partialStride * thread;

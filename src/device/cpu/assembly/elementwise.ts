@@ -290,8 +290,21 @@ export function selectOutputs(p: usize, thread: u32, threads: u32): void {
   const outputs = load<u32>(p, 8);
   const rows = load<u32>(load<u32>(p, 12));
   const bytes = load<u32>(p, 16) * 4;
+  const each = load<u32>(p, 20);
   const end = share(rows, thread + 1, threads);
   for (let r = share(rows, thread, threads); r < end; r++) {
-    memory.copy(out + r * bytes, x + load<u32>(outputs + r * 4) * bytes, bytes);
+    const from = x + load<u32>(outputs + r * 4) * each * bytes;
+    if (each == 1) memory.copy(out + r * bytes, from, bytes);
+    else meanOfRows(from, each, bytes, out + r * bytes);
+  }
+}
+
+/** The mean of `count` rows, summed in their order. */
+function meanOfRows(from: usize, count: u32, bytes: usize, to: usize): void {
+  const factor = f32x4.splat(<f32>1 / <f32>count);
+  for (let c: usize = 0; c < bytes; c += 16) {
+    let sum = v128.load(from + c);
+    for (let i: usize = 1; i < count; i++) sum = f32x4.add(sum, v128.load(from + i * bytes + c));
+    v128.store(to + c, f32x4.mul(sum, factor));
   }
 }

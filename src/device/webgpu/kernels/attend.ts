@@ -39,6 +39,8 @@ export interface AttendShape extends AttentionShape {
   readonly softcap: number | null;
   /** Heads have one more score, without a value. Default false. */
   readonly sinks?: boolean;
+  /** Tiles see as far as the step says, later tokens too. Default false. Fast kernels take no such. */
+  readonly ahead?: boolean;
   /** Items there is scratch for; 0 where every sequence is tiled. */
   readonly maxItems: number;
   /** Rows are left as halves for the product behind (attend-out.ts). */
@@ -198,6 +200,11 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
           matrix: (i) => tableWord(values, valueNumbers, `${rotation}u + ${i}`),
           inverse: true,
         });
+  // Ends rise along a sequence: the last row sees farthest.
+  const ahead = shape.ahead === true && mode === 'tiles';
+  const lastRow = `(min((row_block + 1u) * ${rows}u, row_count) - 1u) / group`;
+  const lastSeen = ahead ? `step_token(first_token + ${lastRow}).w - 1u` : `p_first + ${lastRow}`;
+  const sees = ahead ? 't < step_token(first_token + row / group).w' : 't <= position';
   const locate =
     mode === 'items'
       ? `
@@ -220,7 +227,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   let row_count = tile.y * group;
   if (row_block * ${rows}u >= row_count) { return; }
   // The last position that a row of this workgroup sees, and the first split.
-  let last = p_first + (min((row_block + 1u) * ${rows}u, row_count) - 1u) / group;
+  let last = ${lastSeen};
   let split_last = ${behind === null ? `i32(last / ${ATTENTION_SPLIT}u)` : `select(-1, i32(last / ${ATTENTION_SPLIT}u), last >= ${behind.tokens}u)`};
   let split_first = ${behind === null ? `i32(${low(`(p_first + row_block * ${rows}u / group)`)} / ${ATTENTION_SPLIT}u)` : '-1'};`;
   const merge = mergeText('total[j]', 'total_top[r]', 'total_sum[r]', 'acc[j]', 'top[r]', 'sum[r]');
@@ -322,7 +329,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         let row = row_block * ${rows}u + r;
         let position = p_first + row / group;
         var s = ${LOWEST};
-        if (row < row_count && t <= position && t >= ${low('position')}) {
+        if (row < row_count && ${sees} && t >= ${low('position')}) {
           s = 0.0;
           for (var d = 0u; d < ${vectors}u; d++) {
             s += dot(queries[r * ${vectors}u + d], staged[(i % ${chunk}u) * ${vectors}u + d]);
@@ -362,7 +369,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}${ahead ? ' ahead' : ''}`,
     wgsl,
     bindings,
     params: p.words,

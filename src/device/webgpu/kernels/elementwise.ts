@@ -192,7 +192,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   return elementStage(`scale [${shape.cols}]`, wgsl, bindings, vectors, rowKind);
 }
 
-export function selectOutputsKernel(shape: { readonly cols: number }): Kernel {
+/** `mean`: rows that an output is the mean of. */
+export function selectOutputsKernel(shape: { readonly cols: number; readonly mean?: number }): Kernel {
+  const { mean = 1 } = shape;
   const bindings = [STEP_BINDING, read('x'), OUT];
   const vectors = Math.ceil(shape.cols / 4);
   const wgsl = `${declareBindings(bindings)}
@@ -202,9 +204,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let row = wid.y + wid.z * 65535u;
   let c = wid.x * 64u + lid;
   if (row >= step[0].y || c >= ${vectors}u) { return; }
-  out[row * ${vectors}u + c] = x[step_output(row, 0u).x * ${vectors}u + c];
+  let first = step_output(row, 0u).x * ${mean * vectors}u + c;
+  ${
+    mean === 1
+      ? 'let value = x[first];'
+      : `var value = x[first];
+  for (var i = 1u; i < ${mean}u; i++) { value += x[first + i * ${vectors}u]; }
+  value *= ${f32Literal(1 / mean)};`
+  }
+  out[row * ${vectors}u + c] = value;
 }`;
-  return elementStage(`select-outputs [${shape.cols}]`, wgsl, bindings, vectors, 'outputs');
+  return elementStage(
+    `select-outputs [${shape.cols}]${mean === 1 ? '' : ` mean of ${mean}`}`,
+    wgsl,
+    bindings,
+    vectors,
+    'outputs',
+  );
 }
 
 /** A launch of 64 threads a workgroup over `width` elements of each row. */

@@ -155,6 +155,7 @@ export function factsOf(rows: number): StepFacts {
     itemSplits: 1,
     tiles: 0,
     tileParts: 1,
+    ahead: 0,
     features: 0,
     dryWindow: 0,
     maxTopK: 0,
