@@ -151,7 +151,7 @@ export async function measureKvLosses(
   const rows = attending.map(
     (layer): KvLayerLosses => ({ key: sideLosses('key', layer), value: sideLosses('value', layer) }),
   );
-  return { positions: meter.positions, layers: rows, pairs: {} };
+  return { positions: meter.positions, layers: rows };
 }
 
 /** What positions of a text of so many tokens are compared: the last token foretells nothing. */

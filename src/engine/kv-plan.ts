@@ -68,29 +68,20 @@ export function countFormats(choices: readonly KvChoice[]): string {
  * none do, or none were measured.
  */
 export function betterFormats(
-  { layers, info }: Pick<KvPlan, 'layers' | 'info'>,
+  { layers }: Pick<KvPlan, 'layers'>,
   shapes: readonly KvLayerShape[],
   calibration: Pick<KvCalibration, 'losses'>,
   float: FloatKv,
 ): LogEntry | undefined {
   const { losses } = calibration;
   if (losses === undefined) return undefined;
-  const message = 'other formats of the KV cache lose less at no more bytes';
   const asked = layers.filter(({ state }) => state === undefined);
-  const coded = info.find(({ key, value }) => key !== 'f16' && key !== 'f32' && key !== value);
-  const name = coded === undefined ? '' : kvChoiceName(parseKvChoice(`${coded.key}/${coded.value}`));
-  if (losses.layers.length === 0) {
-    const swapped = coded === undefined ? '' : kvChoiceName(parseKvChoice(`${coded.value}/${coded.key}`));
-    const [mine, other] = [losses.pairs[name], losses.pairs[swapped]];
-    if (mine === undefined || other === undefined || other >= mine) return undefined;
-    const fields = { asked: name, kl: rounded(mine), better: swapped, betterKl: rounded(other) };
-    return { level: 'info', message, fields };
-  }
   const loss = expectedLoss(asked, losses);
   if (loss === undefined) return undefined;
   const bytes = kvChoiceBytes(shapes, layers);
   const best = splitKvBytes(shapes, losses, bytes, float);
   if (best.loss >= loss * WORTH_TELLING) return undefined;
+  const message = 'other formats of the KV cache lose less at no more bytes';
   return { level: 'info', message, fields: comparison(bytes, loss, best) };
 }
 
@@ -111,7 +102,7 @@ const rounded = (loss: number): number => Number(loss.toPrecision(2));
 async function lossesOf({ calibration, layers }: KvPlanSource): Promise<KvLosses> {
   const file = calibration === undefined || calibration === 'auto' ? undefined : calibration;
   const losses = file === undefined ? undefined : (await openKvCalibration(file, layers)).losses;
-  if (losses !== undefined && losses.layers.length > 0) return losses;
+  if (losses !== undefined) return losses;
   throw new KvantError(
     'kv-losses-missing',
     `A split of bytes is picked by what formats lose; ${file === undefined ? 'no calibration is named' : `${file} does not say that`}.`,

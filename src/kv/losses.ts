@@ -12,10 +12,8 @@ export interface KvLayerLosses {
 export interface KvLosses {
   /** Positions that distributions were compared at. */
   readonly positions: number;
-  /** Of the layers that attend, in order; empty where only `pairs` were measured. */
+  /** Of the layers that attend, in order. */
   readonly layers: readonly KvLayerLosses[];
-  /** What all layers together cost in nats, by the name of the formats of K and V. */
-  readonly pairs: Readonly<Record<string, number>>;
 }
 
 /**
@@ -25,11 +23,11 @@ export interface KvLosses {
  */
 export function readKvLosses(value: unknown, layers: number): KvLosses | undefined {
   if (!isRecord(value)) return undefined;
-  const { positions, layers: rows, pairs } = value;
-  if (!Number.isSafeInteger(positions) || !Array.isArray(rows) || !isNumbers(pairs)) return undefined;
-  if (rows.length !== 0 && rows.length !== layers) return undefined;
+  const { positions, layers: rows } = value;
+  if (!Number.isSafeInteger(positions) || !Array.isArray(rows)) return undefined;
+  if (rows.length !== layers) return undefined;
   if (!rows.every((row) => isRecord(row) && isNumbers(row.key) && isNumbers(row.value))) return undefined;
-  return { positions: positions as number, layers: rows as KvLayerLosses[], pairs };
+  return { positions: positions as number, layers: rows as KvLayerLosses[] };
 }
 
 /**

@@ -16,7 +16,6 @@ function lossesOf(layers: number): KvLosses {
     Object.fromEntries(FORMATS.map((name, i) => [name, (1 + ((seed * 7) % 5)) / (3 + (seed % 3)) ** i]));
   return {
     positions: 1,
-    pairs: {},
     layers: Array.from({ length: layers }, (_, i) => ({ key: side(2 * i), value: side(2 * i + 1) })),
   };
 }
@@ -77,9 +76,9 @@ describe('bits by side and layer', () => {
   it('go by losses of as many layers as the model has', () => {
     const losses = lossesOf(2);
     expect(readKvLosses(JSON.parse(JSON.stringify(losses)), 2)).toEqual(losses);
-    expect(readKvLosses({ ...losses, layers: [] }, 2)).toBeDefined();
+    expect(readKvLosses({ ...losses, layers: [] }, 2)).toBeUndefined();
     const minus = { ...losses, layers: losses.layers.map((of) => ({ ...of, key: { turbo4: -1 } })) };
-    for (const broken of [null, {}, { ...losses, pairs: 1 }, minus])
+    for (const broken of [null, {}, { ...losses, positions: 1.5 }, minus])
       expect(readKvLosses(broken, 2)).toBeUndefined();
     expect(readKvLosses(losses, 3)).toBeUndefined();
     expect(expectedLoss([parseKvChoice('affine4')], losses)).toBeUndefined();
