@@ -17,7 +17,7 @@ export {
   type TokenBytesOptions,
   type TokenizeOptions,
 } from './engine/engine.js';
-export type { RunnableTool, ToolContext, ToolRunRequest, ToolRunResult } from './engine/tool-run.js';
+export type { RunnableTool, ToolContext, ToolRun, ToolRunRequest, ToolRunResult } from './engine/tool-run.js';
 export {
   type ChatRequest,
   type ChoiceResult,

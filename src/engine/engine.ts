@@ -37,7 +37,14 @@ import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-
 import type { TextPlace } from './texts/text-origin.js';
 import { Texts, type Waiter } from './texts/texts.js';
 import { takeThread } from './thread.js';
-import { runTools, type ToolRunRequest, type ToolRunResult } from './tool-run.js';
+import {
+  hasHandlers,
+  runTools,
+  startToolRun,
+  type ToolRun,
+  type ToolRunRequest,
+  type ToolRunResult,
+} from './tool-run.js';
 import { readTypedSchema } from './typed-schema.js';
 import type {
   ChatRequest,
@@ -231,8 +238,11 @@ export class Engine implements AsyncDisposable {
    * messages.push({ role: 'assistant', content: text, tool_calls: toolCalls });
    */
   chat<T>(request: TypedChatRequest<T>): TypedGeneration<T>;
+  /** With tools that carry their handlers: see {@link runTools}. */
+  chat<R extends ToolRunRequest>(request: R): ToolRun;
   chat(request: ChatRequest): Generation;
-  chat(given: ChatRequest | TypedChatRequest<unknown>): Generation {
+  chat(given: ChatRequest | TypedChatRequest<unknown> | ToolRunRequest): Generation | ToolRun {
+    if (hasHandlers(given)) return startToolRun((one) => this.chat(one), given as ToolRunRequest);
     const request = given as ChatRequest;
     // What may not be called is not shown.
     const asked = request?.toolChoice === 'none' ? { ...request, tools: [] } : request;

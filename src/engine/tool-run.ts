@@ -3,7 +3,14 @@
 import { KvantError } from '../errors.js';
 import type { ToolChoice } from '../text/tool-choice.js';
 import { readTypedSchema } from './typed-schema.js';
-import type { ChatRequest, EngineChatMessage, Generation, GenerationResult, ToolCall } from './types.js';
+import type {
+  ChatRequest,
+  Delta,
+  EngineChatMessage,
+  Generation,
+  GenerationResult,
+  ToolCall,
+} from './types.js';
 
 /** What a handler is told besides its arguments. */
 export interface ToolContext {
@@ -38,11 +45,55 @@ export interface ToolRunResult extends GenerationResult {
   readonly rounds: number;
 }
 
+/** A chat that runs its tools, under way. Iterated, it gives what is new of one answer after the other. */
+export interface ToolRun extends AsyncIterable<Delta> {
+  readonly result: Promise<ToolRunResult>;
+  /** Ends the answer that is being given with `cancelled`, and the run with it. */
+  cancel(): void;
+}
+
 const MAX_ROUNDS = 8;
 
 interface Handler {
   readonly tool: RunnableTool;
   readonly read: ((text: string) => unknown) | null;
+}
+
+/** Whether a request has a tool that carries its handler. */
+export const hasHandlers = (request: { readonly tools?: readonly unknown[] } | undefined): boolean =>
+  Array.isArray(request?.tools) &&
+  request.tools.some((tool) => typeof (tool as RunnableTool | null)?.run === 'function');
+
+/** Starts a run whose answers can be read as they come. Errors, of `result` and of the iteration: those of `runTools`. */
+export function startToolRun(chat: (request: ChatRequest) => Generation, request: ToolRunRequest): ToolRun {
+  const answers: Generation[] = [];
+  let wake = (): void => {};
+  const result = runTools((one) => {
+    const answer = chat(one);
+    answers.push(answer);
+    wake();
+    return answer;
+  }, request);
+  let isOver = false;
+  const end = (): void => {
+    isOver = true;
+  };
+  // A reader may look at the result alone, or at the deltas alone.
+  const ended = result.then(end, end);
+  return {
+    result,
+    cancel: () => answers.at(-1)?.cancel(),
+    async *[Symbol.asyncIterator]() {
+      for (let i = 0; ; i++) {
+        while (answers.length === i && !isOver)
+          await Promise.race([ended, new Promise<void>((resolve) => (wake = resolve))]);
+        const answer = answers[i];
+        if (answer === undefined) break;
+        yield* answer;
+      }
+      await result;
+    },
+  };
 }
 
 /**

@@ -46,6 +46,27 @@ describe('a run of tools', () => {
     expect(result.usage.completionTokens).toBeGreaterThan(result.tokenIds.length);
   });
 
+  it('is what a chat becomes whose tools carry handlers, and streams its answers', async () => {
+    const run = engine.chat({ ...options, tools: weather(() => ({ weather: 'sunny' })) });
+    const names: unknown[] = [];
+    const ends: unknown[] = [];
+    let text = '';
+    for await (const delta of run) {
+      text += delta.text;
+      for (const call of delta.toolCalls ?? []) if (call.id !== undefined) names.push(call.function.name);
+      if (delta.finishReason !== null) ends.push(delta.finishReason);
+    }
+    const result = await run.result;
+    expect([names, ends, result.rounds]).toEqual([['get_weather'], ['stop', 'stop'], 2]);
+    expect(text).toBe(result.text);
+    const refused = engine.chat({ ...options, maxRounds: 0, tools: weather(() => '') });
+    expect(await refusal(refused.result)).toMatchObject({ where: 'maxRounds' });
+    await expect(refused[Symbol.asyncIterator]().next()).rejects.toMatchObject({ where: 'maxRounds' });
+    const left = engine.chat({ ...options, tools: weather(() => '') });
+    for await (const delta of left) if (delta.finishReason === null) break;
+    expect(await left.result).toMatchObject({ finishReason: 'cancelled', rounds: 1 });
+  });
+
   it('tells the model what went wrong, and ends at its limit', async () => {
     const failing = weather(() => {
       throw new Error('no connection');
