@@ -210,18 +210,25 @@ function skippedLayers(
     );
     return full.length > 2 ? new Map([[full.at(-1)!, 'the last attention layer stays float']]) : new Map();
   }
-  const count = 1 + Math.max(...layers.map(({ layer }, place) => layer ?? place));
-  return new Map(
-    skip.map((layer) => {
-      const index = layer < 0 ? count + layer : layer;
-      if (index < 0 || index >= count)
-        throw new KvantError('kv-layer-unknown', `There is no layer ${layer} of ${count}.`, {
-          kind: 'invalid-request',
-          where: 'kvSkipLayers',
-          fix: `Give layers from 0 to ${count - 1}, or from the end: −1 is the last.`,
-        });
-      const place = layers.findIndex((one, at) => (one.layer ?? at) === index && one.state === undefined);
-      return [place, 'it is one of the layers to skip'] as const;
-    }),
-  );
+  return new Map(skippedPlaces(layers, skip).map((place) => [place, 'it is one of the layers to skip']));
+}
+
+/**
+ * Where the K and V of layers stand in the list, which may have a state beside them, or nothing of a layer.
+ *
+ * Errors: `kv-layer-unknown`.
+ */
+export function skippedPlaces(layers: readonly KvLayerShape[], skip: readonly number[]): number[] {
+  const count = 1 + Math.max(-1, ...layers.map(({ layer }, place) => layer ?? place));
+  return skip.flatMap((layer) => {
+    const index = layer < 0 ? count + layer : layer;
+    if (index < 0 || index >= count)
+      throw new KvantError('kv-layer-unknown', `There is no layer ${layer} of ${count}.`, {
+        kind: 'invalid-request',
+        where: 'kvSkipLayers',
+        fix: `Give layers from 0 to ${count - 1}, or from the end: −1 is the last.`,
+      });
+    const place = layers.findIndex((one, at) => (one.layer ?? at) === index && one.state === undefined);
+    return place < 0 ? [] : [place];
+  });
 }

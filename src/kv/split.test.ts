@@ -58,6 +58,29 @@ describe('bits by side and layer', () => {
     expect(kvChoiceName(choices[1]!)).not.toBe('f16');
   });
 
+  it('have layers named by their numbers, where one has K, V and a state, and another nothing', () => {
+    const state = { conv: { channels: 4, taps: 2 }, matrix: null };
+    const layers: KvLayerShape[] = [
+      { ...full, layer: 0, kvHeads: 0, headDim: 0, state },
+      { ...full, layer: 0 },
+      { ...full, layer: 2 },
+    ];
+    const names = (skip: readonly number[]): string[] =>
+      splitKvBytes(layers, lossesOf(2), 700, f16, skip).choices.map(kvChoiceName);
+    for (const [skip, float] of [
+      [[0], [true, false]],
+      [[2], [false, true]],
+      [[-1], [false, true]],
+      [[1], [false, false]],
+    ] as const)
+      expect(
+        names(skip)
+          .slice(1)
+          .map((name) => name === 'f16'),
+      ).toEqual(float);
+    expect(() => names([3])).toThrow(code('kv-layer-unknown'));
+  });
+
   it('are a file that is read as it was written; what is none is refused', () => {
     const choices = ['turbo4/turbo3', 'turbo3.5', 'f16'].map(parseKvChoice);
     const text = writeKvPlan(choices, 123);

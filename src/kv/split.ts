@@ -5,7 +5,7 @@ import { kvFormatKind } from '../device/kv-formats/list.js';
 import { KvantError } from '../errors.js';
 import { type KvChoice, parseKvFormat } from './formats.js';
 import { type KvLosses, lossOf } from './losses.js';
-import type { KvLayerShape } from './policy.js';
+import { type KvLayerShape, skippedPlaces } from './policy.js';
 
 export interface KvSplit {
   /** Of every layer of the model. */
@@ -27,7 +27,7 @@ interface Side {
  * The split with the least expected loss among those of at most `bytes` a token: exact, by dynamic programming over bytes. Losses of sides and layers add
  * up. Layers that slide or are recurrent, and those of `skip`, stay float and count.
  *
- * Errors: `kv-bytes-too-few`.
+ * Errors: `kv-bytes-too-few`, `kv-layer-unknown`.
  *
  * @param layers of the model
  * @example splitKvBytes(layers, losses, 30 * 2 * 3 * 36, { kind: 'float', dtype: 'f16' })
@@ -89,7 +89,7 @@ function sidesOf(
   skip: readonly number[],
 ): Side[] {
   const attending = layers.flatMap(({ state }, layer) => (state === undefined ? [layer] : []));
-  const skipped = new Set(skip.map((layer) => (layer < 0 ? layers.length + layer : layer)));
+  const skipped = new Set(skippedPlaces(layers, skip));
   return attending.flatMap((layer, i) =>
     (['key', 'value'] as const).map((side): Side => {
       const { kvHeads, headDim, window } = layers[layer]!;
