@@ -146,7 +146,8 @@ export async function measureKvLosses(
     if (own === undefined) return {};
     // Shares of what all layers lose together, so that the sum over them is what was measured.
     const sum = [...single[side].values()].reduce((a, b) => a + b, 0);
-    return Object.fromEntries(LOSS_FORMATS.map((format) => [format, (own / sum) * all[side][format]!]));
+    const share = sum > 0 ? own / sum : 1 / coded.length;
+    return Object.fromEntries(LOSS_FORMATS.map((format) => [format, share * all[side][format]!]));
   };
   const rows = attending.map(
     (layer): KvLayerLosses => ({ key: sideLosses('key', layer), value: sideLosses('value', layer) }),

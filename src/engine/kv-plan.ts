@@ -79,10 +79,20 @@ export function betterFormats(
   const loss = expectedLoss(asked, losses);
   if (loss === undefined) return undefined;
   const bytes = kvChoiceBytes(shapes, layers);
-  const best = splitKvBytes(shapes, losses, bytes, float);
-  if (best.loss >= loss * WORTH_TELLING) return undefined;
+  const best = splitWithin(shapes, losses, bytes, float);
+  if (best === undefined || best.loss >= loss * WORTH_TELLING) return undefined;
   const message = 'other formats of the KV cache lose less at no more bytes';
   return { level: 'info', message, fields: comparison(bytes, loss, best) };
+}
+
+/** undefined where none fits: what was asked to stay float may be narrower than it is unasked. */
+function splitWithin(...asked: Parameters<typeof splitKvBytes>): KvSplit | undefined {
+  try {
+    return splitKvBytes(...asked);
+  } catch (error) {
+    if ((error as { code?: unknown }).code !== 'kv-bytes-too-few') throw error;
+    return undefined;
+  }
 }
 
 /** A difference that is worth a line. */

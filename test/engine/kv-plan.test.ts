@@ -6,10 +6,13 @@ import { bestPlan } from '../../src/engine/best-plan.js';
 import { calibrateKv } from '../../src/engine/calibrate.js';
 import { Engine } from '../../src/engine/engine.js';
 import { LOSS_FORMATS, LossMeter, measureKvLosses } from '../../src/engine/kv-losses.js';
+import { betterFormats } from '../../src/engine/kv-plan.js';
 import { OfflineRunner } from '../../src/engine/offline-runner.js';
 import type { EngineOptions, LogEntry } from '../../src/engine/types.js';
 import { type KvCalibration, kvCalibration, writeKvCalibration } from '../../src/kv/calibration.js';
 import { expectedLoss } from '../../src/kv/losses.js';
+import { readKvOptions } from '../../src/kv/options.js';
+import { planKvLayers } from '../../src/kv/policy.js';
 
 const fixture = (path: string): string => new URL(`../fixtures/${path}`, import.meta.url).pathname;
 const CPU = { device: 'cpu', precision: 'reference', threads: 2, name: 'tiny' } as const;
@@ -66,6 +69,14 @@ describe('formats by layer', () => {
     expect(found.all.map(({ kl }) => kl)).toEqual(found.all.map(({ kl }) => kl).sort((a, b) => a - b));
   });
 
+  it('are losses also where nothing is lost', async () => {
+    const layers = [{ kvHeads: 2, headDim: 64, window: null, group: 0 }];
+    const meter = { positions: 1, loss: async () => 0 } as unknown as LossMeter;
+    const { layers: rows } = await measureKvLosses(meter, layers, 'f32');
+    const zeros = Object.fromEntries(LOSS_FORMATS.map((format) => [format, 0]));
+    expect(rows).toEqual([{ key: zeros, value: zeros }]);
+  });
+
   it('are picked for a number of bytes, written down, and read again', async () => {
     const kvPlan = join(folder, 'plan.json');
     const told: LogEntry[] = [];
@@ -118,6 +129,17 @@ describe('formats by layer', () => {
     expect(betterKl).toBeLessThan(0.9 * Number(expectedKl));
     const turbo35 = [...Array(layers.length)].map(() => ({ key: T3, value: T4 }));
     expect(expectedKl).toBeCloseTo(expectedLoss(turbo35, losses)!, 2);
+  });
+
+  it('are not told of where what stays float was asked for in fewer bytes than it has unasked', () => {
+    const full = { kvHeads: 2, headDim: 64, window: null, group: 0 };
+    const shapes = [full, ...Array.from({ length: 5 }, () => ({ ...full, window: 32 }))];
+    const side = { turbo4: 1 };
+    const losses = { positions: 1, layers: shapes.map(() => ({ key: side, value: side })) };
+    const request = readKvOptions({ kvFormat: 'turbo4/f16', kvSkipLayers: [] });
+    const float = { kind: 'float', dtype: 'f32' } as const;
+    const plan = planKvLayers(shapes, request, float, 1024);
+    expect(betterFormats(plan, shapes, { losses }, float)).toBeUndefined();
   });
 
   it.each<[string, EngineOptions, string]>([
