@@ -21,6 +21,8 @@ describe('tools', () => {
     checkToolList(
       of({ name: 'f', description: 'd', parameters: { type: 'object' }, strict: true, return: {} }),
     );
+    // MCP's.
+    checkToolList(of({ name: 'f', inputSchema: {}, outputSchema: {}, annotations: {}, title: 'F' }));
     checkToolList([{ function: { name: 'f' } }, { name: 'g', input_schema: {} }]);
     checkToolList([{ type: 'function', function: { name: 'f' }, cache_control: { type: 'ephemeral' } }]);
   });

@@ -57,6 +57,8 @@ function checkTool(tool: JsonObject, where: string): NamedAt {
 
 /** What is read of a function. Its other fields are the template's business, but for slips of these. */
 const FUNCTION_FIELDS = ['name', 'description', 'parameters', 'strict', 'input_schema', 'inputSchema'];
+/** Fields of MCP's tools that look like a slip and are none. */
+const NO_SLIPS = ['output_schema', 'outputSchema'];
 
 function checkFunction(body: JsonObject, where: string): NamedAt {
   const { name, description, strict } = body;
@@ -72,7 +74,7 @@ function checkFunction(body: JsonObject, where: string): NamedAt {
     throw invalid(`${where}.${key}`, 'must be an object', 'Send a JSON schema, or leave it out.');
   }
   for (const key of Object.keys(body)) {
-    if (FUNCTION_FIELDS.includes(key)) continue;
+    if (FUNCTION_FIELDS.includes(key) || NO_SLIPS.includes(key)) continue;
     const meant = closestName(key, FUNCTION_FIELDS);
     if (meant !== undefined)
       throw invalid(`${where}.${shown(key)}`, 'is read by nobody', `Did you mean "${meant}"?`);
