@@ -123,16 +123,23 @@ function withoutKv(options: EngineOptions): EngineOptions {
   );
 }
 
+const FORMAT_FLAGS = [
+  'kvFormat',
+  'kvBits',
+  'kvKeyBits',
+  'kvValueBits',
+  'cacheTypeK',
+  'cacheTypeV',
+] as const satisfies readonly (keyof CalibrateFlags)[];
+
 /** Errors: `invalid-flags`, where formats are given that nothing is measured of. */
 function wantedPlan(flags: CalibrateFlags, { kvBytesPerToken, kvPlan }: EngineOptions): WantedPlan | null {
-  const flag = ['kvFormat', 'kvBits', 'kvKeyBits', 'kvValueBits'].find(
-    (name) => flags[name as keyof CalibrateFlags] !== undefined,
-  );
+  const flag = FORMAT_FLAGS.find((name) => flags[name] !== undefined);
   const file = kvPlan;
   if (flag !== undefined || (file !== undefined && kvBytesPerToken === undefined))
     throw new KvantError('invalid-flags', 'A calibration is made for all formats at once.', {
       kind: 'invalid-request',
-      where: flag ?? '--kv-plan',
+      where: flag === undefined ? '--kv-plan' : `--${flag.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`,
       fix: 'Leave out formats; --kv-bytes-per-token BYTES --kv-plan FILE has the best plan of so many bytes written.',
     });
   if (kvBytesPerToken === undefined) return null;
