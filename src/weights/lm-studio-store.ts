@@ -9,7 +9,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isGgufName } from './foreign-formats.js';
 import { chooseGguf, ggufModels } from './gguf-files.js';
-import { isFolder, namesIn, notStored, pathWithin } from './store-folders.js';
+import { isFolder } from './model-paths.js';
+import { namesIn, notStored, pathWithin } from './store-folders.js';
 
 const MOST_LISTED = 200;
 

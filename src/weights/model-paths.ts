@@ -101,5 +101,5 @@ async function isModel(folder: string): Promise<boolean> {
   return (await readdir(folder).catch(() => [])).some(isGgufName);
 }
 
-const isFolder = async (path: string): Promise<boolean> =>
+export const isFolder = async (path: string): Promise<boolean> =>
   (await stat(path).catch(() => undefined))?.isDirectory() === true;

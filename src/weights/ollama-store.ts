@@ -11,8 +11,8 @@ import { KvantError } from '../errors.js';
 import type { Environment } from './environment.js';
 import { readJsonFile } from './folder-files.js';
 import { isGgufFile } from './gguf-path.js';
-import { expandHome } from './model-paths.js';
-import { isFolder, namesIn, notStored, pathWithin } from './store-folders.js';
+import { expandHome, isFolder } from './model-paths.js';
+import { namesIn, notStored, pathWithin } from './store-folders.js';
 
 const HOST = 'registry.ollama.ai';
 const NAMESPACE = 'library';

@@ -1,15 +1,12 @@
 /** Folders of other programs' models, read without minding case as these programs do. */
 
-import { readdir, stat } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { closestName } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 
 /** Models shown in an error. */
 const MOST_NAMED = 12;
-
-export const isFolder = async (path: string): Promise<boolean> =>
-  (await stat(path).catch(() => undefined))?.isDirectory() === true;
 
 /** The names in a folder, sorted, none where it cannot be read; without those that are hidden. */
 export async function namesIn(folder: string): Promise<string[]> {

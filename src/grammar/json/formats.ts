@@ -84,7 +84,6 @@ const TEMPLATE = `([!#$&-;=?-\\[\\]_a-z~${OTHERS}]|${ENCODED}|\\{[+#./;?&]?${VAR
 
 const POINTER = '(/([^~/]|~[01])*)*';
 
-/** Expressions of ECMA-262 whose groups are nested twice at most, without back references, names of groups and rare escapes. */
 /** From a number to one that is not below it: a longer one, or of as many digits one whose first is no less, or the same. */
 const BOUNDS = [
   '[0-9]{1,3},?',
@@ -101,6 +100,7 @@ const grouped = (inner: string): string => {
   const cases = `(${inner})*(\\|(${inner})*)*`;
   return `${SINGLE}|\\((\\?:)?${cases}\\)(${QUANTIFIED})?|\\(\\?<?[=!]${cases}\\)`;
 };
+/** Expressions of ECMA-262 whose groups are nested twice at most, without back references, names of groups and rare escapes. */
 const TERM = grouped(grouped(SINGLE));
 const REGEX = `(${TERM})*(\\|(${TERM})*)*`;
 
