@@ -56,7 +56,7 @@ it('the test command refuses a suite that does not exist, and counts that as a f
     encoding: 'utf8',
   });
   expect({ status, last: lastLine(stdout) }).toEqual({ status: 2, last: '0 passed, 1 failed' });
-  expect(stderr).toContain('unit, devices-webgpu');
+  expect(stderr).toContain('unit, soak');
 });
 
 /** Runs the test command in a project of its own, whose suite `unit` is one file, and so is `package` where it has a body. */

@@ -6,6 +6,13 @@ export class Random {
   constructor(seed: number) {
     this.#state = seed >>> 0;
   }
+  /** Where it stands: set, it goes on from there. */
+  get state(): number {
+    return this.#state;
+  }
+  set state(state: number) {
+    this.#state = state;
+  }
   uniform(): number {
     this.#state = (this.#state + 0x9e3779b9) >>> 0;
     let z = this.#state;
