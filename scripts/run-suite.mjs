@@ -23,15 +23,17 @@ for (const [signal, code] of [
   });
 
 /**
- * `suite`: `{ paths, exclude?, env?, workers, byLines? }`; `byLines`: it writes whole lines, for another suite runs
- * beside it. `progress`: the path of a scratch file. `onStart` is called when the first tests are about to run. Resolves
+ * `suite`: `{ paths, exclude?, env?, workers, shared?, byLines? }`; `shared`: files have a process in common;
+ * `byLines`: it writes whole lines, for another suite runs beside it. `progress`: the path of a scratch file. `onStart` is called when the first tests are about to run. Resolves
  * with `{ passed, complaints, files }`: a line for each test that did not pass, and the seconds of each file.
  */
 export async function runSuite(name, suite, progress, onStart = () => {}) {
   const total = { passed: 0, complaints: [], files: [] };
   let paths = suite.paths;
   for (let attempt = 1; ; attempt++) {
-    const run = await runFiles(paths, suite, progress, onStart);
+    // A process that dies takes those with it that share it: from then on each file has its own.
+    const shared = suite.shared === true && attempt === 1;
+    const run = await runFiles(paths, { ...suite, shared }, progress, onStart);
     for (const file of run.ended) {
       total.passed += file.tests.filter((test) => test.state === 'passed').length;
       total.complaints.push(...complaintsOf(file));
@@ -75,6 +77,7 @@ async function runFiles(paths, suite, progress, onStart) {
       ...paths,
       ...(suite.exclude ?? []).map((path) => `--exclude=${path}`),
       `--maxWorkers=${suite.workers}`,
+      ...(suite.shared ? ['--no-isolate'] : []),
       '--reporter=default',
       `--reporter=${join(root, 'scripts/test-progress.mjs')}`,
     ],

@@ -15,14 +15,14 @@ const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
  * Two suites run side by side, each with one file at a time, so that neither of a machine's two processors waits for the
  * last file of a suite. Suites are listed with the longest first: the short ones fill up the end. `workers`: files at
  * once where a suite is alone; one where tests wait for a time. A GPU leaves the processor the checks in float64, so it takes more files at
- * once than SwiftShader, which is the processor, and its suites run one by one.
+ * once than SwiftShader, which is the processor, and its suites run one by one. `shared`: one process runs file after file
+ * and loads the source once. Not where devices are opened: they may take their process along.
  */
 const onGpu = process.env.KVANT_TEST_GPU === '1';
 const gpuWorkers = onGpu ? Math.max(2, Math.min(8, availableParallelism() >> 1)) : 2;
 /** Every family on every device. */
 const FAMILY_FILES = ['devices', 'family-runs'].map((name) => `test/parity/${name}.test.ts`);
 const suites = {
-  unit: { paths: ['src/'], workers: 2 },
   'devices-webgpu': {
     paths: ['test/devices/'],
     env: { KVANT_TEST_DEVICES: 'webgpu' },
@@ -35,12 +35,14 @@ const suites = {
     workers: gpuWorkers,
     webgpu: true,
   },
+  'unit-devices': { paths: ['src/device/'], workers: 2, webgpu: true },
   engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
   parity: { paths: ['test/parity/'], exclude: FAMILY_FILES, workers: 2, webgpu: true },
   'parity-devices': { paths: FAMILY_FILES, workers: gpuWorkers, webgpu: true },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
   questions: { paths: ['test/questions/'], workers: 2 },
   cli: { paths: ['test/cli/'], workers: 1 },
+  unit: { paths: ['src/'], exclude: ['src/device/**'], workers: 2, shared: true },
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
   server: { paths: ['test/server/'], workers: 1 },
   package: { paths: ['test/package/'], workers: 1 },
