@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { AFFINE_BITS, columnUnit, GROUP_SIZES, type MatrixFormat } from '../../src/device/weights.js';
 import { everyCase } from '../setup/every-case.js';
+import { once } from '../setup/once.js';
 import { type DeviceSpec, devices, grid, narrowSubgroups } from './devices.js';
 import { Random, worstRow } from './numbers.js';
 import * as reference from './reference.js';
@@ -71,13 +72,15 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
       const [outs, least] = shape;
       const unit = columnUnit(format);
       const cols = Math.ceil(least / unit) * unit;
-      const random = new Random(rows * 1000 + outs);
-      const { source, values } = randomMatrix(random, outs, cols, format);
+      const { source, x, expected } = once(`${formatLabel(format)} ${rows}×${cols}→${outs}`, () => {
+        const random = new Random(rows * 1000 + outs);
+        const { source, values } = randomMatrix(random, outs, cols, format);
+        const x = random.normals(rows * cols);
+        return { source, x, expected: reference.linear(x, values, rows, cols, outs) };
+      });
       const matrix = await device.loadMatrix([source], { use: 'linear' });
-      const x = random.normals(rows * cols);
       const out = await runOnce(device, rows, { cols, data: x }, (ops, t) => ops.linear(t, matrix));
       // One output column: the sum may cancel, so its size is that of the products.
-      const expected = reference.linear(x, values, rows, cols, outs);
       if (outs === 1) {
         for (let r = 0; r < rows; r++)
           expect(Math.abs(out[r]! - expected[r]!)).toBeLessThan(bound(spec, format) * 4);

@@ -36,14 +36,25 @@ export class Random {
 const f32 = new Float32Array(1);
 const u32 = new Uint32Array(f32.buffer);
 
+const f64 = new Float64Array(1);
+const f64Words = new Uint32Array(f64.buffer);
+/** 2 to the power of −25 … 15. */
+const POWERS = Float64Array.from({ length: 41 }, (_, i) => 2 ** (i - 25));
+
+/** ⌊log₂ x⌋ of a positive number of the normal range. */
+function exponentOf(x: number): number {
+  f64[0] = x;
+  return (f64Words[1]! >>> 20) - 1023;
+}
+
 /** Round to nearest even, with subnormals, infinities and NaN. */
 export function toF16Bits(value: number): number {
   if (Number.isNaN(value)) return 0x7e00;
   const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
   const x = Math.abs(value);
   if (x >= 65520) return sign | 0x7c00;
-  const exponent = Math.max(-14, Math.floor(Math.log2(x === 0 ? 2 ** -30 : x)));
-  const step = 2 ** (exponent - 10);
+  const exponent = Math.max(-14, exponentOf(x));
+  const step = POWERS[exponent + 15]!;
   const n = roundHalfEven(x / step);
   // n may reach 2048, which carries into the exponent by itself.
   return sign | (exponent === -14 && n < 1024 ? n : ((exponent + 14) << 10) + n);
@@ -54,8 +65,8 @@ export function fromF16Bits(bits: number): number {
   const exponent = (bits >> 10) & 31;
   const fraction = bits & 1023;
   if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  return sign * (1024 + fraction) * 2 ** (exponent - 25);
+  if (exponent === 0) return sign * fraction * POWERS[1]!;
+  return sign * (1024 + fraction) * POWERS[exponent]!;
 }
 
 export function roundF16(value: number): number {

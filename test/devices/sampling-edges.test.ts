@@ -8,7 +8,8 @@ import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, type Shape } from './sampling-cases.js';
 import { check } from './sampling-check.js';
-import { featuresOfRow, type RowParams, sampleRow } from './sampling-reference.js';
+import { sampleRowOnce } from './sampling-once.js';
+import { featuresOfRow, type RowParams } from './sampling-reference.js';
 import { canDo, Sampler } from './sampling-run.js';
 
 /** Beyond the lists of the portable kernels, so that histograms are used. */
@@ -101,7 +102,7 @@ describe.each(kernelDevices)('the ends of filters on $name', (spec) => {
         batch,
       );
       batch.forEach(({ row, name }, i) => {
-        if (check(drawn[i]!, sampleRow(logits, row, TOKENS), row, name)) compared++;
+        if (check(drawn[i]!, sampleRowOnce(logits, row, TOKENS), row, name)) compared++;
       });
     }
     return compared;
@@ -143,7 +144,7 @@ describe.each(kernelDevices)('the ends of filters on $name', (spec) => {
       );
       for (const [i, draw] of draws.entries()) {
         const [alone] = await sampler.drawOnce([logits], [draw]);
-        if (spec.bitwise || sampleRow(logits, draw.row, TOKENS).margin > 1e-4)
+        if (spec.bitwise || sampleRowOnce(logits, draw.row, TOKENS).margin > 1e-4)
           expect(alone!.token, draw.name).toBe(beside[i]!.token);
       }
     }

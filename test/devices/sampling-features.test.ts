@@ -6,7 +6,8 @@ import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, rowCases, SHAPES, tokensOf } from './sampling-cases.js';
 import { check } from './sampling-check.js';
-import { featuresOfRow, sampleRow } from './sampling-reference.js';
+import { sampleRowOnce } from './sampling-once.js';
+import { featuresOfRow } from './sampling-reference.js';
 import { canDo, SAMPLER_FEATURES, type SampledRow, Sampler, sampleRows } from './sampling-run.js';
 
 describe.each(kernelDevices)('sampler features on $name', (spec) => {
@@ -59,7 +60,7 @@ describe.each(kernelDevices)('sampler features on $name', (spec) => {
         );
         batch.forEach((r, i) => {
           all++;
-          if (check(drawn[i]!, sampleRow(r.logits, r.row, r.tokens), r.row, r.name)) compared++;
+          if (check(drawn[i]!, sampleRowOnce(r.logits, r.row, r.tokens), r.row, r.name)) compared++;
         });
       }
     }
@@ -85,7 +86,7 @@ describe.each(kernelDevices)('sampler features on $name', (spec) => {
         batch,
       );
       for (const [i, one] of batch.entries())
-        if (check(drawn[i]!, sampleRow(one.logits, one.row, tokens), one.row, one.name)) compared++;
+        if (check(drawn[i]!, sampleRowOnce(one.logits, one.row, tokens), one.row, one.name)) compared++;
     }
     expect(compared / chosen.length).toBeGreaterThan(0.7);
   });

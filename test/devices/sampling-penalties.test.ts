@@ -3,7 +3,8 @@ import type { Device } from '../../src/device/device.js';
 import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, tokensOf } from './sampling-cases.js';
-import { penalise, type RowParams, type RowTokens, sampleRow } from './sampling-reference.js';
+import { sampleRowOnce } from './sampling-once.js';
+import { penalise, type RowParams, type RowTokens } from './sampling-reference.js';
 import { canDo, type Sampled, Sampler, telling } from './sampling-run.js';
 
 /** Few enough ids that a record tells all processed logits. */
@@ -150,7 +151,7 @@ describe.each(kernelDevices)('penalties on $name', (spec) => {
         rows.map((row, r) => ({ row, tokens: tokens[r]! })),
       );
       for (const [r, { token }] of drawn.entries()) {
-        const want = sampleRow(logits[r]!, rows[r]!, tokens[r]!);
+        const want = sampleRowOnce(logits[r]!, rows[r]!, tokens[r]!);
         expect(want.margin, `row ${r} step ${step}`).toBeGreaterThan(1e-5);
         expect(token, `row ${r} step ${step}`).toBe(want.token);
         tokens[r]!.history.push(token);
@@ -179,7 +180,7 @@ describe.each(kernelDevices)('penalties on $name', (spec) => {
       await sampler.sync(0, { row, tokens });
       const [got] = await sampler.draw([logits], [{ row, tokens }]);
       const x = penalise(logits, row, tokens);
-      const want = sampleRow(logits, row, tokens);
+      const want = sampleRowOnce(logits, row, tokens);
       expect(got!.token, JSON.stringify(penalty)).toBe(want.token);
       const infinite = [...x].filter((v) => v === Number.NEGATIVE_INFINITY).length;
       const found = [...got!.record!.logprobs].filter((v) => v === Number.NEGATIVE_INFINITY).length;

@@ -61,7 +61,7 @@ export interface Outcome {
   readonly token: number;
   readonly margin: number;
   /** Ids that the draw chose from. */
-  readonly kept: ReadonlySet<number>;
+  readonly kept: { has(id: number): boolean };
   /** Processed logits. Empty for an invalid row. */
   readonly processed: Float64Array;
   /** μ after the draw; 0 without mirostat. */
@@ -319,7 +319,7 @@ export function sampleRow(
   row: RowParams,
   tokens: RowTokens,
   mu = row.mirostat === undefined ? 0 : (row.mirostat.mu ?? 2 * row.mirostat.tau),
-): Outcome {
+): Outcome & { readonly kept: ReadonlySet<number> } {
   const invalid = { token: -1, margin: Infinity, kept: new Set<number>(), processed: new Float64Array(), mu };
   for (let i = 0; i < logits.length; i++) {
     if (Number.isNaN(logits[i]!) || logits[i] === Number.POSITIVE_INFINITY)

@@ -4,6 +4,7 @@ import { everyCase } from '../setup/every-case.js';
 import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, rowCases, SHAPES, tokensOf } from './sampling-cases.js';
+import { sampleRowOnce } from './sampling-once.js';
 import { type RowParams, sampleRow } from './sampling-reference.js';
 import { canDo, type SampledRow, Sampler, sampleRows } from './sampling-run.js';
 
@@ -92,7 +93,7 @@ describe.each(kernelDevices)('rows of the sampler on $name', (spec) => {
     const sampler = await Sampler.make(device, vocab);
     for (const [r, row] of rows.entries()) {
       const [alone] = await sampler.drawOnce([logits[r]!], [row]);
-      const wide = sampleRow(logits[r]!, row.row, row.tokens).margin > 1e-4;
+      const wide = sampleRowOnce(logits[r]!, row.row, row.tokens).margin > 1e-4;
       if (spec.bitwise || wide)
         expect(batch[r]!.token, `row ${r} ${JSON.stringify(row.row)}`).toBe(alone!.token);
       // A row that asks for nothing has no record alone, and an empty one in company.

@@ -6,7 +6,8 @@ import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { record, rowsStep, withProgram } from './run.js';
 import { logitsOf, rowCases, tokensOf } from './sampling-cases.js';
-import { fillRow, type RowParams, type RowTokens, sampleRow, specOfRow } from './sampling-reference.js';
+import { sampleRowOnce } from './sampling-once.js';
+import { fillRow, type RowParams, type RowTokens, specOfRow } from './sampling-reference.js';
 import { SAMPLER_FEATURES, type Sampled, type SampledRow, Sampler, telling } from './sampling-run.js';
 import { randomMatrix } from './sources.js';
 
@@ -113,7 +114,7 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
       sampler.rows.release(1);
       expect(drawn[0]!.words, `step ${n}`).toEqual(drawn[1]!.words);
       expect(drawn[0]!.token).toBe(forced);
-      const want = sampleRow(l, own, tokens).logprobs!;
+      const want = sampleRowOnce(l, own, tokens).logprobs!;
       want.values.forEach((value, i) => {
         expect(Math.abs(drawn[0]!.record!.logprobs[i]! - value), `step ${n}, ${i}`).toBeLessThan(
           1e-5 * Math.max(1, Math.abs(value)) + 2e-6,
@@ -154,7 +155,7 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
         step.tokens[0] = -3;
         if (pending.length < 2) continue;
         const token = (await pending.shift()!).ids[0]!;
-        const want = sampleRow(flat, row, { ...tokens, history });
+        const want = sampleRowOnce(flat, row, { ...tokens, history });
         if (want.margin > 1e-5) {
           expect(token).toBe(want.token);
           compared++;
@@ -181,7 +182,7 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
       }
       const l = random.normals(VOCAB, 2);
       const [drawn] = await sampler.draw([l], [{ row, tokens }], [4]);
-      const want = sampleRow(l, row, tokens, mu);
+      const want = sampleRowOnce(l, row, tokens, mu);
       if (want.margin > 1e-4) expect(drawn!.token).toBe(want.token);
       if (drawn!.token === want.token) expect(Math.abs(drawn!.record!.mu - want.mu)).toBeLessThan(1e-4);
       expect(drawn!.record!.mu).not.toBe(mu);
