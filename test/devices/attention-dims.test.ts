@@ -15,7 +15,7 @@ describe.each(kernelDevices)('attention on $name', (spec) => {
   });
 
   it.each([64, 80, 96, 128, 256])('head_dim %i, every GQA ratio and float format', async (headDim) => {
-    const points = grid({ gqa: [1, 2, 4, 8], kvHeads: [1, 2], format: [F32, F16] }, spec.slow);
+    const points = grid({ gqa: [1, 2, 4, 8], kvHeads: [1, 2], format: [F32, F16] }, spec);
     for (const { gqa, kvHeads, format } of points) {
       await checkAttention(
         device,

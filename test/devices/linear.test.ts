@@ -56,7 +56,7 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
         [72, 512],
       ] as const,
     },
-    spec.slow,
+    spec,
   );
   const byFormat = new Map<string, typeof points>();
   // Every product with blocks is a kernel of its own on subgroups, compiled for half a second: two of each there.
