@@ -10,13 +10,15 @@ import { readTexts } from '../../src/cli/eval/kv-texts.js';
 import { readQuestions } from '../../src/cli/eval/question-sets.js';
 import { Engine } from '../../src/engine/engine.js';
 import { OfflineRunner } from '../../src/engine/offline-runner.js';
+import { everyCase } from '../setup/every-case.js';
 
 const DEMO = 'models/demo-text';
 const FIXTURES = 'test/fixtures/eval';
+/** Of each set so many questions, of prompts below so many tokens. */
 const SETS = [
-  ['facts', 45, undefined],
-  ['tools', 12, undefined],
-  ['recall', 8, 700],
+  ['facts', everyCase ? 45 : 24, undefined],
+  ['tools', everyCase ? 12 : 6, undefined],
+  ['recall', everyCase ? 8 : 5, 700],
 ] as const;
 
 /** Each format through its own pool, on the same weights. */
