@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { AWKWARD, checkAttention } from './attention-check.js';
-import { grid, kernelDevices } from './devices.js';
+import { grid, inPairs, kernelDevices } from './devices.js';
 import { F16, F32 } from './kv-cases.js';
 
 describe.each(kernelDevices)('attention on $name', (spec) => {
@@ -15,7 +15,7 @@ describe.each(kernelDevices)('attention on $name', (spec) => {
   });
 
   it.each([64, 80, 96, 128, 256])('head_dim %i, every GQA ratio and float format', async (headDim) => {
-    const points = grid({ gqa: [1, 2, 4, 8], kvHeads: [1, 2], format: [F32, F16] }, spec);
+    const points = grid({ gqa: [1, 2, 4, 8], kvHeads: [1, 2], format: [F32, F16] }, inPairs(spec));
     for (const { gqa, kvHeads, format } of points) {
       await checkAttention(
         device,

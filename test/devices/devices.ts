@@ -98,34 +98,35 @@ export const narrowSubgroups: readonly DeviceSpec[] =
     : [webgpu('narrow subgroups', { minLanes: 4 }, 'default', false)];
 
 /** Whether a cover of pairs is enough: on a slow device, and where the same source is compiled to other instructions alone. */
-const inPairs = ({ slow, name }: DeviceSpec): boolean => slow || (!everyCase && name === 'cpu simd128');
+export const inPairs = ({ slow, name }: DeviceSpec): boolean =>
+  slow || (!everyCase && name === 'cpu simd128');
 
 /** All combinations of the axes, or a cover in which every pair of values meets at least once. */
 export function grid<T extends Record<string, readonly unknown[]>>(
   axes: T,
-  spec: DeviceSpec,
+  pairs: boolean,
 ): { [K in keyof T]: T[K][number] }[] {
   type Point = { [K in keyof T]: T[K][number] };
   const names = Object.keys(axes) as (keyof T & string)[];
   let points: Point[] = [{} as Point];
   for (const name of names)
     points = points.flatMap((p) => axes[name]!.map((v) => ({ ...p, [name]: v }) as Point));
-  if (!inPairs(spec)) return points;
+  if (!pairs) return points;
   const pairsOf = (p: Point): string[] =>
     names.flatMap((a, i) =>
       names.slice(i + 1).map((b) => `${a}=${JSON.stringify(p[a])}&${b}=${JSON.stringify(p[b])}`),
     );
-  const pairs = points.map(pairsOf);
-  const missing = new Set(pairs.flat());
+  const pairsOfEach = points.map(pairsOf);
+  const missing = new Set(pairsOfEach.flat());
   const chosen: Point[] = [];
   while (missing.size > 0) {
     let best = 0;
     let gain = -1;
-    for (let i = 0; i < pairs.length; i++) {
-      const g = pairs[i]!.filter((pair) => missing.has(pair)).length;
+    for (let i = 0; i < pairsOfEach.length; i++) {
+      const g = pairsOfEach[i]!.filter((pair) => missing.has(pair)).length;
       if (g > gain) [best, gain] = [i, g];
     }
-    for (const pair of pairs[best]!) missing.delete(pair);
+    for (const pair of pairsOfEach[best]!) missing.delete(pair);
     chosen.push(points[best]!);
   }
   return chosen;

@@ -3,7 +3,7 @@ import type { Device } from '../../src/device/device.js';
 import { AFFINE_BITS, columnUnit, GROUP_SIZES, type MatrixFormat } from '../../src/device/weights.js';
 import { everyCase } from '../setup/every-case.js';
 import { once } from '../setup/once.js';
-import { type DeviceSpec, devices, grid, narrowSubgroups } from './devices.js';
+import { type DeviceSpec, devices, grid, inPairs, narrowSubgroups } from './devices.js';
 import { Random, worstRow } from './numbers.js';
 import * as reference from './reference.js';
 import { record, rowsStep, runOnce, withProgram } from './run.js';
@@ -56,7 +56,7 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
         [72, 512],
       ] as const,
     },
-    spec,
+    inPairs(spec),
   );
   const byFormat = new Map<string, typeof points>();
   // Every product with blocks is a kernel of its own on subgroups, compiled for half a second: two of each there.
