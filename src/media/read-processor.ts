@@ -1,5 +1,6 @@
 /** preprocessor_config.json, read for the processors that kvant has. */
 
+import { readGemma4Processor } from './gemma4-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
@@ -18,6 +19,7 @@ const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   CLIPImageProcessor: readClipProcessor,
   SiglipImageProcessor: readSiglipProcessor,
   Gemma3ImageProcessor: readGemma3Processor,
+  Gemma4ImageProcessor: readGemma4Processor,
   PixtralImageProcessor: readPixtralProcessor,
 };
 

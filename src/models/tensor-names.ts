@@ -13,7 +13,8 @@ const HEAD = 'lm_head.';
 const TOWER = 'visual.';
 const TOWERS = [TOWER, 'model.visual.', 'vision_tower.', 'model.vision_tower.'];
 /** What sees in the others, without what may stand before it. CLIP and SigLIP had a name more within theirs once. */
-const SEEING = /^(?:model\.)?((?:vision_tower|vision_model|multi_modal_projector|connector)\..*)$/;
+const SEEING =
+  /^(?:model\.)?((?:vision_tower|vision_model|multi_modal_projector|embed_vision|connector)\..*)$/;
 export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
 /** Nemotron-H's. */
 const EMBEDDINGS = 'model.embeddings.';

@@ -50,7 +50,12 @@ const WRAPPERS: readonly Wrapper[] = [
     text: 'gemma3_text',
     tower: 'gemma3',
   },
-  { architecture: 'Gemma4ForConditionalGeneration', modelType: 'gemma4', text: 'gemma4_text' },
+  {
+    architecture: 'Gemma4ForConditionalGeneration',
+    modelType: 'gemma4',
+    text: 'gemma4_text',
+    tower: 'gemma4',
+  },
   {
     architecture: 'Gemma4UnifiedForConditionalGeneration',
     modelType: 'gemma4_unified',

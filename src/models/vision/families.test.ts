@@ -39,10 +39,18 @@ describe('configs of models that see', () => {
     ['llava', 'projector_hidden_act', 'tanh', 'model-config-unsupported'],
     ['llava', 'vision.model_type', 'eva', 'model-config-unsupported'],
     ['mistral3', 'vision.hidden_act', 'quick_gelu', 'model-config'],
+    ['gemma4', 'vision.head_dim', 10, 'model-config'],
+    ['gemma4', 'vision.num_key_value_heads', 1, 'model-config-unsupported'],
+    ['gemma4', 'vision.hidden_activation', 'quick_gelu', 'model-config'],
   ])('%s: %s of %j', (name, field, value, code) => {
     expect(() => parseModelConfig(changed(name, field, value))).toThrow(
       expect.objectContaining({ code, where: field.replace('vision.', '') }),
     );
+  });
+
+  it('has no eyes where a tower bounds its products', () => {
+    expect(parseModelConfig(read('gemma4', 'config.json')).vision).not.toBeNull();
+    expect(parseModelConfig(changed('gemma4', 'vision.use_clipped_linears', true)).vision).toBeNull();
   });
 
   it('has no eyes where patches do not divide into tokens', () => {
@@ -63,6 +71,8 @@ describe('configs of models that see', () => {
     ['mistral3', { patch_size: 16 }, 'patch_size'],
     ['qwen3-vl', { patch_size: 14 }, 'patch_size'],
     ['gemma3', { do_pan_and_scan: true }, 'do_pan_and_scan'],
+    ['gemma4', { max_soft_tokens: 100 }, 'max_soft_tokens'],
+    ['gemma4', { pooling_kernel_size: 2 }, 'pooling_kernel_size'],
     ['gemma3', { size: { height: 16, width: 16 } }, 'size'],
   ])('%s: a processor of %j', (name, fields, where) => {
     const { vision } = parseModelConfig(read(name, 'config.json'));

@@ -2,6 +2,7 @@
 
 import type { VisionFamily } from './family.js';
 import { gemma3 } from './gemma3-vision.js';
+import { gemma4 } from './gemma4-vision.js';
 import { idefics3 } from './idefics3-vision.js';
 import { internVl } from './internvl-vision.js';
 import { llava, mistral3 } from './llava-vision.js';
@@ -13,6 +14,7 @@ export const VISION_FAMILIES = {
   'qwen3-vl': qwen3Vl,
   'qwen3.5-vl': qwen35Vl,
   gemma3,
+  gemma4,
   idefics3,
   internvl: internVl,
   llava,

@@ -50,9 +50,13 @@ export class TowerWeights {
   }
 
   /** Rows of several tensors, one behind the other. Names: whole. */
-  table(key: string, parts: readonly { readonly name: string; readonly shape: readonly number[] }[]): void {
+  table(
+    key: string,
+    parts: readonly { readonly name: string; readonly shape: readonly number[] }[],
+    make?: VectorSpec['make'],
+  ): void {
     const named = parts.map(({ name, shape }) => ({ name: this.#prefix + name, shape }));
-    this.vectors.push({ key, parts: named, group: this.#group });
+    this.vectors.push({ key, parts: named, group: this.#group, ...(make === undefined ? {} : { make }) });
   }
 
   /** `name`: without `.weight`. */

@@ -1,0 +1,78 @@
+/** The processor of Gemma 4: pictures keep their ratio and become as large as their tokens allow, in whole tokens. */
+import { KvantError } from '../errors.js';
+import type { RgbImage } from './image.js';
+import {
+  type ImageGrid,
+  type ImageProcessor,
+  type PixelValues,
+  type TowerInput,
+  valueTables,
+  writeTile,
+} from './processor.js';
+import type { ProcessorFields } from './processor-fields.js';
+import { resizeImage } from './resize.js';
+
+export interface Gemma4Settings extends PixelValues {
+  /** Tokens of a picture, at most. */
+  readonly tokens: number;
+  readonly patchSize: number;
+  /** Patches a side of a token. */
+  readonly pool: number;
+}
+
+/** What the reference takes. */
+const TOKENS: readonly number[] = [70, 140, 280, 560, 1120];
+
+/** Gemma4ImageProcessor. Errors: `invalid-preprocessor`. */
+export function readGemma4Processor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  fields.mustBe('do_resize', true);
+  fields.agree('patch_size', fields.count('patch_size'), tower.patchSize);
+  fields.agree('pooling_kernel_size', fields.count('pooling_kernel_size'), tower.mergeSize);
+  const tokens = fields.count('max_soft_tokens') ?? 280;
+  if (!TOKENS.includes(tokens)) throw fields.odd('max_soft_tokens', `It takes ${TOKENS.join(', ')}.`);
+  const values = fields.pixels('bicubic', [0, 0, 0], [1, 1, 1]);
+  const plain = fields.flag('do_normalize', false) ? {} : { mean: [0, 0, 0], std: [1, 1, 1] };
+  return new Gemma4Processor({
+    ...values,
+    ...plain,
+    tokens,
+    patchSize: tower.patchSize,
+    pool: tower.mergeSize,
+  });
+}
+
+export class Gemma4Processor implements ImageProcessor {
+  readonly settings: Gemma4Settings;
+  readonly #tables: readonly Float32Array[];
+
+  constructor(settings: Gemma4Settings) {
+    this.settings = settings;
+    this.#tables = valueTables(settings);
+  }
+
+  grid(width: number, height: number): ImageGrid {
+    const { tokens, patchSize, pool } = this.settings;
+    const side = patchSize * pool;
+    const factor = Math.sqrt((tokens * side ** 2) / (height * width));
+    let rows = Math.floor((factor * height) / side);
+    let cols = Math.floor((factor * width) / side);
+    const none = !(width > 0 && height > 0) || (rows === 0 && cols === 0);
+    // A strip is a token wide.
+    if (rows === 0) [rows, cols] = [1, Math.min(Math.floor(width / height), tokens)];
+    else if (cols === 0) [rows, cols] = [Math.min(Math.floor(height / width), tokens), 1];
+    if (!none && rows * cols <= tokens) return { rows: rows * pool, cols: cols * pool };
+    throw new KvantError('invalid-image', `An image of ${width} × ${height} pixels makes no whole token.`, {
+      kind: 'invalid-request',
+      fix: 'Crop the image, or pad it.',
+    });
+  }
+
+  patches(image: RgbImage): Float32Array {
+    const { patchSize, filter } = this.settings;
+    const grid = this.grid(image.width, image.height);
+    const resized = resizeImage(image, grid.cols * patchSize, grid.rows * patchSize, filter);
+    const out = new Float32Array(grid.rows * grid.cols * 3 * patchSize ** 2);
+    writeTile(out, 0, resized, [0, 0], grid, patchSize, this.#tables);
+    return out;
+  }
+}
