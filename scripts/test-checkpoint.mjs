@@ -49,7 +49,7 @@ const { Engine } = await import('../dist/index.js').catch(() => {
   process.exit(2);
 });
 const maxTokens = Number(flags.tokens);
-const shorter = Math.min(maxTokens, 64);
+const shorter = Math.min(maxTokens, 32);
 const greedy = { temperature: 0, ignoreEos: true };
 const failures = [];
 
@@ -249,7 +249,7 @@ try {
 }
 record.machine.loadAfter = loadavg()[0];
 record.failures = failures;
-const json = `${JSON.stringify(record, null, 1)}\n`;
+const json = `${JSON.stringify(record)}\n`;
 if (flags.json === undefined) process.stdout.write(json);
 else writeFileSync(flags.json, json);
 process.exit(failures.length === 0 ? 0 : 1);
