@@ -48,7 +48,7 @@ export interface ToolRunResult extends GenerationResult {
 /** A chat that runs its tools, under way. Iterated, it gives what is new of one answer after the other. */
 export interface ToolRun extends AsyncIterable<Delta> {
   readonly result: Promise<ToolRunResult>;
-  /** Ends the answer that is being given with `cancelled`, and the run with it. */
+  /** Ends the answer that is being given with `cancelled`, or while tools run the next one, and the run with it. */
   cancel(): void;
 }
 
@@ -68,8 +68,11 @@ export const hasHandlers = (request: { readonly tools?: readonly unknown[] } | u
 export function startToolRun(chat: (request: ChatRequest) => Generation, request: ToolRunRequest): ToolRun {
   const answers: Generation[] = [];
   let wake = (): void => {};
+  let isCancelled = false;
   const result = runTools((one) => {
     const answer = chat(one);
+    // Tools may have run when it was asked for.
+    if (isCancelled) answer.cancel();
     answers.push(answer);
     wake();
     return answer;
@@ -82,7 +85,10 @@ export function startToolRun(chat: (request: ChatRequest) => Generation, request
   const ended = result.then(end, end);
   return {
     result,
-    cancel: () => answers.at(-1)?.cancel(),
+    cancel() {
+      isCancelled = true;
+      answers.at(-1)?.cancel();
+    },
     async *[Symbol.asyncIterator]() {
       for (let i = 0; ; i++) {
         while (answers.length === i && !isOver)

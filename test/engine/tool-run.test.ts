@@ -65,6 +65,12 @@ describe('a run of tools', () => {
     const left = engine.chat({ ...options, tools: weather(() => '') });
     for await (const delta of left) if (delta.finishReason === null) break;
     expect(await left.result).toMatchObject({ finishReason: 'cancelled', rounds: 1 });
+    const ended: { readonly result: Promise<object>; cancel(): void } = engine.chat({
+      ...options,
+      toolChoice: 'required',
+      tools: weather(() => ended.cancel()),
+    });
+    expect(await ended.result).toMatchObject({ finishReason: 'cancelled', rounds: 2 });
   });
 
   it('tells the model what went wrong, and ends at its limit', async () => {
