@@ -100,12 +100,21 @@ function unknownType(type: unknown): KvantError {
   });
 }
 
+function unsupportedSetting(name: string): KvantError {
+  const where = `structured_outputs.${name}`;
+  return new KvantError('unsupported-parameter', `\`${where}\` is not supported with this value.`, {
+    kind: 'unsupported',
+    where,
+    fix: 'Leave it out.',
+  });
+}
+
 function structuredOutputs(value: unknown): StructuredOutput | null {
   if (value == null) return null;
   const all = objectAt('structured_outputs', value);
-  const given = Object.fromEntries(
-    Object.entries(all).filter(([name, inner]) => !Object.hasOwn(SETTINGS, name) || !SETTINGS[name]!(inner)),
-  );
+  const given = Object.fromEntries(Object.entries(all).filter(([name]) => !Object.hasOwn(SETTINGS, name)));
+  for (const [name, asksNothing] of Object.entries(SETTINGS))
+    if (all[name] != null && !asksNothing(all[name])) throw unsupportedSetting(name);
   refuseUnknown(given, { names: STRUCTURED_OUTPUTS, prefix: 'structured_outputs.' });
   const names = Object.keys(given).filter((name) => given[name] != null && given[name] !== false);
   const [name, other] = names;
