@@ -4,11 +4,11 @@ import { readFile, writeFile } from 'node:fs/promises';
 import type { FloatKv } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import type { KvCalibration } from '../kv/calibration.js';
-import { type KvChoice, kvChoiceName, parseKvChoice } from '../kv/formats.js';
+import { type KvChoice, kvChoiceName } from '../kv/formats.js';
 import { expectedLoss, type KvLosses } from '../kv/losses.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { kvChoiceBytes, readKvPlan, writeKvPlan } from '../kv/plan-file.js';
-import type { KvLayerShape, KvPlan } from '../kv/policy.js';
+import { type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
 import { type KvSplit, splitKvBytes } from '../kv/split.js';
 import { systemCode, systemReason } from '../system-errors.js';
 import { openKvCalibration } from './key-centres.js';
@@ -36,13 +36,14 @@ export async function settleKvPlan(kv: KvOptions, source: KvPlanSource): Promise
   const { layers, float, onLog = () => {} } = source;
   const written = kvPlan === undefined ? null : await openPlan(kvPlan, most === undefined);
   if (kvPlan !== undefined && written !== null) {
-    const bytes = checkPlan(written.map(parseKvChoice), layers, kvPlan, most);
+    const options = { ...rest, kvLayerFormats: written };
+    const bytes = checkPlan(options, source, kvPlan, most);
     onLog({
       level: 'info',
       message: 'formats of layers are those of the plan',
       fields: { file: kvPlan, bytes },
     });
-    return { ...rest, kvLayerFormats: written };
+    return options;
   }
   const losses = await lossesOf(source);
   const split = splitKvBytes(layers, losses, most!, float, rest.kvSkipLayers);
@@ -153,8 +154,8 @@ async function writePlan(path: string, text: string): Promise<void> {
 
 /** Bytes that a token takes by the plan. */
 function checkPlan(
-  choices: readonly KvChoice[],
-  layers: readonly KvLayerShape[],
+  options: KvOptions & { readonly kvLayerFormats: readonly string[] },
+  { layers, float }: KvPlanSource,
   path: string,
   most: number | undefined,
 ): number {
@@ -164,12 +165,14 @@ function checkPlan(
       where: 'kvPlan',
       fix,
     });
-  if (choices.length !== layers.length)
+  const count = options.kvLayerFormats.length;
+  if (count !== layers.length)
     throw refused(
-      `is one for ${choices.length} layers; the model has ${layers.length}`,
+      `is one for ${count} layers; the model has ${layers.length}`,
       'Have one written for this model, to a file of its own.',
     );
-  const bytes = kvChoiceBytes(layers, choices);
+  // Layers that cannot have what a plan says stay float, and take more.
+  const bytes = kvChoiceBytes(layers, planKvLayers(layers, readKvOptions(options), float).layers);
   if (most !== undefined && bytes > most)
     throw refused(
       `takes ${bytes} bytes a token; ${most} were given`,

@@ -6,7 +6,7 @@ import { bestPlan } from '../../src/engine/best-plan.js';
 import { calibrateKv } from '../../src/engine/calibrate.js';
 import { Engine } from '../../src/engine/engine.js';
 import { LOSS_FORMATS, LossMeter, measureKvLosses } from '../../src/engine/kv-losses.js';
-import { betterFormats } from '../../src/engine/kv-plan.js';
+import { betterFormats, settleKvPlan } from '../../src/engine/kv-plan.js';
 import { OfflineRunner } from '../../src/engine/offline-runner.js';
 import type { EngineOptions, LogEntry } from '../../src/engine/types.js';
 import { type KvCalibration, kvCalibration, writeKvCalibration } from '../../src/kv/calibration.js';
@@ -129,6 +129,22 @@ describe('formats by layer', () => {
     expect(betterKl).toBeLessThan(0.9 * Number(expectedKl));
     const turbo35 = [...Array(layers.length)].map(() => ({ key: T3, value: T4 }));
     expect(expectedKl).toBeCloseTo(expectedLoss(turbo35, losses)!, 2);
+  });
+
+  it('count what layers take that slide, whatever a plan says of them', async () => {
+    const full = { kvHeads: 2, headDim: 64, window: null, group: 0 };
+    const layers = [full, { ...full, window: 32 }];
+    const kvPlan = join(folder, 'sliding.json');
+    await writeFile(kvPlan, JSON.stringify({ format: 'kvant-kv-plan-1', layers: ['turbo4', 'turbo4'] }));
+    const source = { calibration: undefined, layers, float: { kind: 'float', dtype: 'f16' } } as const;
+    // 2 heads of K and of V: 64 codes of 4 bits and a norm in f16; 64 numbers in f16.
+    const bytes = 4 * (32 + 2) + 4 * 128;
+    expect(await settleKvPlan({ kvPlan, kvBytesPerToken: bytes }, source)).toMatchObject({
+      kvLayerFormats: ['turbo4', 'turbo4'],
+    });
+    await expect(settleKvPlan({ kvPlan, kvBytesPerToken: bytes - 1 }, source)).rejects.toMatchObject({
+      code: 'kv-plan-mismatch',
+    });
   });
 
   it('are not told of where what stays float was asked for in fewer bytes than it has unasked', () => {
