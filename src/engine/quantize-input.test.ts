@@ -13,6 +13,8 @@ import {
   type Value,
   type WrittenTensor,
 } from '../../test/setup/gguf-writer.js';
+import { ggufInput } from '../models/gguf/quantize-input.js';
+import type { GgufSource } from '../models/gguf/source.js';
 import { openModel } from '../models/open.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import { Checkpoint } from '../weights/checkpoint.js';
@@ -179,6 +181,21 @@ it('quantises a GGUF file to a folder that loads, with its tokenizer and default
     await numbers(join(folder, 'wide'), name, 96, HIDDEN),
   ];
   expect(Math.max(...narrow.map((value, i) => Math.abs(value - wider[i]!)))).toBeLessThan(0.02);
+});
+
+it('leaves out what scales a tensor, and nothing else that is called a scale', async () => {
+  const at = 'model.layers.0.';
+  const names = ['mlp.up_proj.weight', 'mlp.up_proj.scale', 'mlp.up_proj.input_scale', 'router.scale'];
+  const source = {
+    architecture: {},
+    names: () => names.map((name) => at + name),
+    listedNumbers: () => [],
+    info: (name: string) => ({ shape: name.endsWith('.weight') ? [2, 32] : [1], byteLength: 4 }),
+    vector: () => ({ read: async () => Float32Array.of(2) }),
+    matrix: () => ({ rows: 2, cols: 32, format: { kind: 'float', dtype: 'f32' } }),
+  } as unknown as GgufSource;
+  const tensors = await ggufInput(source, {}).tensors();
+  expect(tensors.map(({ name }) => name)).toEqual([`${at}mlp.up_proj.weight`, `${at}router.scale`]);
 });
 
 it('follows a mixed recipe', async () => {

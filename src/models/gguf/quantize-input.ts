@@ -14,6 +14,9 @@ import type { GgufSource } from './source.js';
 /** Kernels by channel. */
 const CONVOLUTION = /\.(conv|conv1d)\.weight$/;
 
+/** Of NVFP4: what a tensor is multiplied with. */
+const SCALE = /\.(input_)?scale$/;
+
 /** @param files tokenizer and such, by the names that they have in a folder */
 export function ggufInput(source: GgufSource, files: Readonly<Record<string, JsonObject>>): QuantizeInput {
   const infos = [...source.names(), ...source.listedNumbers()].map((name) => ({
@@ -35,8 +38,9 @@ export function ggufInput(source: GgufSource, files: Readonly<Record<string, Jso
             ? await vector(source, info)
             : matrix(source, info),
         );
-      // What scales another tensor is in its numbers.
-      return tensors.filter(({ name }) => !name.endsWith('.scale') && !name.endsWith('.input_scale'));
+      // What scales another tensor is in its numbers. Others are called scales as well.
+      const names = new Set(infos.map(({ name }) => name));
+      return tensors.filter(({ name }) => !SCALE.test(name) || !names.has(name.replace(SCALE, '.weight')));
     },
   };
 }
