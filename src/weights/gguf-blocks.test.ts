@@ -1,7 +1,8 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import { ggufBytes, string } from '../../test/setup/gguf-writer.js';
 import { type MatrixSource, wholeRowBytes } from '../device/weights.js';
 import { dequantiseRows } from './dequantise.js';
@@ -10,7 +11,7 @@ import { pairedRows } from './gguf-matrix.js';
 
 type Fixture = Record<string, { readonly blocks: string; readonly values: string }>;
 /** Made by gguf-py (scripts/fixtures/gguf_blocks.py). */
-const fixture = JSON.parse(await readFile('test/fixtures/weights/gguf-blocks.json', 'utf8')) as Fixture;
+const fixture = readPacked('test/fixtures/weights/gguf-blocks.json.gz') as Fixture;
 const IDS: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 };
 const LUT_IDS: Record<string, number> = { IQ4_NL: 20, IQ4_XS: 23, MXFP4: 39, NVFP4: 40 };
 const K_IDS: Record<string, number> = { Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14 };

@@ -1,17 +1,18 @@
 /** Blocks of every GGUF type, read back from the device: as rows of a table, and through products with one-hot rows. */
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device, Matrix } from '../../src/device/device.js';
 import { GgufCheckpoint } from '../../src/weights/gguf-checkpoint.js';
+import { readPacked } from '../fixtures/read-packed.js';
 import { ggufBytes, string } from '../setup/gguf-writer.js';
 import { devices } from './devices.js';
 import { record, rowsStep, runOnce, withProgram } from './run.js';
 
 type Fixture = Record<string, { readonly blocks: string; readonly values: string }>;
 /** Made by gguf-py (scripts/fixtures/gguf_blocks.py): scales of 0, subnormal ones, negative ones, large ones. */
-const fixture = JSON.parse(await readFile('test/fixtures/weights/gguf-blocks.json', 'utf8')) as Fixture;
+const fixture = readPacked('test/fixtures/weights/gguf-blocks.json.gz') as Fixture;
 const IDS: Record<string, number> = {
   ...{ Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 },
   ...{ Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14, IQ4_NL: 20, IQ4_XS: 23, NVFP4: 40 },

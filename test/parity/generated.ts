@@ -1,13 +1,16 @@
 /** Checkpoints whose weights are no files: they are made of the tensors' names, as scripts/fixtures/config_fields.py makes them. */
 
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { readPacked } from '../fixtures/read-packed.js';
 import { f32, safetensors, type TestTensor } from '../fixtures/weights/build.js';
 
 const FOLDER =
   process.env.CONFIG_FIELDS ?? fileURLToPath(new URL('../fixtures/config-fields/', import.meta.url));
+
+const FIXTURE = '.json.gz';
 
 export type Json = Readonly<Record<string, unknown>>;
 /** By a tensor's name, in which `*` is the layer. */
@@ -41,11 +44,11 @@ export interface GeneratedFixture {
 }
 
 export const generatedFamilies: readonly string[] = readdirSync(FOLDER)
-  .filter((name) => name.endsWith('.json'))
-  .map((name) => name.slice(0, -'.json'.length));
+  .filter((name) => name.endsWith(FIXTURE))
+  .map((name) => name.slice(0, -FIXTURE.length));
 
 export function generatedFixture(family: string): GeneratedFixture {
-  return JSON.parse(readFileSync(join(FOLDER, `${family}.json`), 'utf8'));
+  return readPacked(join(FOLDER, family + FIXTURE)) as GeneratedFixture;
 }
 
 /** The hash of the name (FNV-1a) seeds a mixer, 16 bits of whose words become a number of [-1, 1). */

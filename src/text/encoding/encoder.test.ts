@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../../test/fixtures/read-packed.js';
 import type { JsonObject } from '../json-file.js';
 import { Tokenizer } from '../tokenizer.js';
 
@@ -31,7 +31,7 @@ interface Kind {
   }[];
 }
 
-const fixture = JSON.parse(await readFile('test/fixtures/text/tokenizer-kinds.json', 'utf8')) as Fixture;
+const fixture = readPacked('test/fixtures/text/tokenizer-kinds.json.gz') as Fixture;
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
 /** mulberry32, as in the script. */
