@@ -23,6 +23,7 @@ import {
   kvSequenceBytes,
   reachOf,
   sizeKvCache,
+  spareHeadBytes,
 } from '../kv/sizing.js';
 import type { ModelFacts } from '../models/facts.js';
 import type { BuildGraphOptions, Model } from '../models/load.js';
@@ -81,7 +82,9 @@ export function sizeCache(
   const sequence = kvSequenceBytes(groups, blockTokens, context, kv.floatStart);
   const rows =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
-  const wanted = groups.reduce((sum, group) => sum + (group.snapshotBytes ?? 0), rows);
+  const spare = (group: KvSizingGroup): number =>
+    (group.snapshotBytes ?? 0) + spareHeadBytes(group, blockTokens, request.maxRows);
+  const wanted = groups.reduce((sum, group) => sum + spare(group), rows);
   const available = Math.min(wanted, memoryLeft(device, weightBytes));
   return sizeKvCache({ ...request, blockTokens, groups, available });
 }

@@ -235,6 +235,15 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
 const HEADS_A_ROW = 4;
 const HEADS_SHARE = 1 / 16;
 
+/** Bytes for the heads of prefixes, beside that of each row: 0 where the group is no float head. */
+export function spareHeadBytes(
+  { layers, rowBlocks, head = false }: KvSizingGroup,
+  blockTokens: number,
+  maxRows: number,
+): number {
+  return head ? (HEADS_A_ROW - 1) * maxRows * rowBlocks * kvBlockBytes(layers, blockTokens) : 0;
+}
+
 /** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the float-start ones it starts in. */
 export function kvSequenceBytes(
   groups: readonly KvSizingGroup[],
