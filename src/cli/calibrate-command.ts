@@ -49,6 +49,8 @@ Example:
 }
 
 async function calibrate(model: string, flags: CalibrateFlags, signal: AbortSignal): Promise<void> {
+  const all = engineOptions(flags);
+  const wanted = wantedPlan(flags, all);
   await checkOutputs(flags);
   const [{ OfflineRunner }, { calibrateKv, calibrationTexts }, { LossMeter, measureKvLosses }, plans] =
     await Promise.all([
@@ -58,8 +60,6 @@ async function calibrate(model: string, flags: CalibrateFlags, signal: AbortSign
       import('../engine/best-plan.js'),
     ]);
   const given = flags.text === undefined ? undefined : [await readText(flags.text)];
-  const all = engineOptions(flags);
-  const wanted = wantedPlan(flags, all);
   // The file depends on model and text alone.
   const options = { ...withoutKv(all), precision: 'reference', signal } as const;
   const bar = new ProgressBar();
@@ -130,6 +130,9 @@ const FORMAT_FLAGS = [
   'kvValueBits',
   'cacheTypeK',
   'cacheTypeV',
+  'kvSkipLayers',
+  'kvFloatHead',
+  'quantizedKvStart',
 ] as const satisfies readonly (keyof CalibrateFlags)[];
 
 /** Errors: `invalid-flags`, where formats are given that nothing is measured of. */
@@ -140,7 +143,7 @@ function wantedPlan(flags: CalibrateFlags, { kvBytesPerToken, kvPlan }: EngineOp
     throw new KvantError('invalid-flags', 'A calibration is made for all formats at once.', {
       kind: 'invalid-request',
       where: flag === undefined ? '--kv-plan' : `--${flag.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`,
-      fix: 'Leave out formats; --kv-bytes-per-token BYTES --kv-plan FILE has the best plan of so many bytes written.',
+      fix: 'Leave out formats and what goes with them; --kv-bytes-per-token BYTES --kv-plan FILE has the best plan of so many bytes written.',
     });
   if (kvBytesPerToken === undefined) return null;
   return { bytes: kvBytesPerToken, ...(file === undefined ? {} : { file }) };

@@ -74,7 +74,16 @@ export class LossMeter {
     this.#baseline ??= await this.#measure({ kvFormat: 'f32' }, null, signal);
     const distances = new Distances();
     await this.#measure(kv, distances, signal);
-    return distances.summary().klMean;
+    const { klMean } = distances.summary();
+    if (Number.isFinite(klMean)) return klMean;
+    throw new KvantError(
+      'kv-calibration-invalid',
+      `With ${JSON.stringify(kv)} the model's logits are not finite.`,
+      {
+        kind: 'model',
+        fix: 'The checkpoint may be damaged, or need a wider type: try the text with `kvant generate` first.',
+      },
+    );
   }
 
   /** Compares a cache with the baseline, or becomes it. */
