@@ -139,12 +139,19 @@ const FORMAT_FLAGS = [
 function wantedPlan(flags: CalibrateFlags, { kvBytesPerToken, kvPlan }: EngineOptions): WantedPlan | null {
   const flag = FORMAT_FLAGS.find((name) => flags[name] !== undefined);
   const file = kvPlan;
-  if (flag !== undefined || (file !== undefined && kvBytesPerToken === undefined))
-    throw new KvantError('invalid-flags', 'A calibration is made for all formats at once.', {
-      kind: 'invalid-request',
-      where: flag === undefined ? '--kv-plan' : `--${flag.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`,
-      fix: 'Leave out formats and what goes with them; --kv-bytes-per-token BYTES --kv-plan FILE has the best plan of so many bytes written.',
-    });
+  if (flag !== undefined || (file !== undefined && kvBytesPerToken === undefined)) {
+    const where =
+      flag === undefined ? '--kv-plan' : `--${flag.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
+    throw new KvantError(
+      'invalid-flags',
+      `A calibration is made for all formats at once, without ${where}.`,
+      {
+        kind: 'invalid-request',
+        where,
+        fix: 'Leave out formats and what goes with them; --kv-bytes-per-token BYTES --kv-plan FILE has the best plan of so many bytes written.',
+      },
+    );
+  }
   if (kvBytesPerToken === undefined) return null;
   return { bytes: kvBytesPerToken, ...(file === undefined ? {} : { file }) };
 }
