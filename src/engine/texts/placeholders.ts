@@ -6,6 +6,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { KvantError } from '../../errors.js';
+import type { PromptPiece } from '../../models/vision/tower.js';
 import type { EngineChatMessage } from '../types.js';
 import type { TokenRun } from '../vision/pictures.js';
 
@@ -15,8 +16,8 @@ export interface PictureTokens {
   readonly token: number;
   /** What the template writes for a picture; null: the image token. */
   readonly placeholder: string | null;
-  /** What becomes of each, in order: text, and numbers of image tokens in a row. */
-  readonly pieces: readonly (readonly (string | number)[])[];
+  /** What becomes of each, in order. */
+  readonly pieces: readonly (readonly PromptPiece[])[];
 }
 
 export interface GuardedMessages {
@@ -50,21 +51,24 @@ export function guardMessages(
 }
 
 /**
- * A rendered conversation with what stands for its pictures in place of the placeholders, `spelling` once for each run of image tokens.
+ * A rendered conversation with what stands for its pictures in place of the placeholders, the image token once for each run of them.
+ * `spellingOf` gives a token's text.
  *
  * @throws KvantError `image-placeholders` where the template shows more pictures than there are, or fewer
  */
 export function showPictures(
   rendered: string,
-  placeholder: string,
-  spelling: string,
-  pieces: PictureTokens['pieces'],
+  { token, placeholder, pieces }: PictureTokens,
+  spellingOf: (token: number) => string,
 ): string {
-  const [before, ...rest] = rendered.split(placeholder);
+  const spelling = spellingOf(token);
+  const [before, ...rest] = rendered.split(placeholder ?? spelling);
   checkShown(rest.length, pieces.length);
-  const texts = pieces.map((of) =>
-    of.map((piece) => (typeof piece === 'string' ? piece : spelling)).join(''),
-  );
+  const textOf = (piece: PromptPiece): string => {
+    if (typeof piece === 'string') return piece;
+    return typeof piece === 'number' ? spelling : spellingOf(piece.token);
+  };
+  const texts = pieces.map((of) => of.map(textOf).join(''));
   return rest.reduce((text, next, i) => text + texts[i]! + next, before!);
 }
 

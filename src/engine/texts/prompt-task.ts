@@ -94,7 +94,7 @@ function encodePictures(
   const { messages, cut } = guardMessages(prompt.messages, [...new Set([placeholder, spelling])]);
   const rendered = text.render(messages, prompt.options, true);
   watch.check();
-  const shown = showPictures(rendered, placeholder, spelling, pictures.pieces);
+  const shown = showPictures(rendered, pictures, (token) => text.spellingOf(token));
   const pieces = cut === null ? [shown] : shown.split(cut);
   const parts = pieces.map((piece) => encodeWithin(text, piece, null, limits, watch));
   // Processors of models that see begin with the tokenizer's first token; templates of text begin as they like.

@@ -6,6 +6,8 @@ import { type Gemma4TowerConfig, gemma4Tower } from './gemma4-tower.js';
 import { onlyAs, readActivation } from './tower-fields.js';
 
 const IMAGE_TOKEN = 258_880;
+const BEGIN_TOKEN = 255_999;
+const END_TOKEN = 258_882;
 /** Tokens of a picture, at most, where the config does not say. */
 const MOST = 280;
 
@@ -25,6 +27,8 @@ export const gemma4: VisionFamily = {
     }
     const config = readTower(section, facts.hiddenSize);
     const most = fields.count('vision_soft_tokens_per_image', MOST);
+    const begin = fields.count('boi_token_id', BEGIN_TOKEN, 0);
+    const end = fields.count('eoi_token_id', END_TOKEN, 0);
     const ahead = fields.object('text_config')?.text('use_bidirectional_attention') === 'vision';
     return {
       tower: gemma4Tower(config, layout.groups),
@@ -33,7 +37,7 @@ export const gemma4: VisionFamily = {
       axes: false,
       ahead: ahead ? { layers: 'sliding', most } : null,
       placeholder: null,
-      pieces: ({ rows, cols }) => ['<|image>', (rows * cols) / config.pool ** 2, '<image|>'],
+      pieces: ({ rows, cols }) => [{ token: begin }, (rows * cols) / config.pool ** 2, { token: end }],
       identity: config,
     };
   },

@@ -89,7 +89,7 @@ export interface VisionDefinition {
   readonly ahead?: LookAhead | null;
   /** What the chat template writes for a picture. Null: the image token. */
   readonly placeholder: string | null;
-  /** What stands for a picture in a prompt: text, and numbers of image tokens in a row. */
+  /** What stands for a picture in a prompt. */
   pieces(grid: PatchGrid): readonly PromptPiece[];
 }
 
@@ -98,7 +98,8 @@ export function towerInput({ tower, mergeSize }: VisionDefinition): TowerInput {
   return { patchSize: tower.patchSize, mergeSize, tileSize: tower.tileSize };
 }
 
-export type PromptPiece = string | number;
+/** Text, a special token by its id, or a number of image tokens in a row. */
+export type PromptPiece = string | number | { readonly token: number };
 
 /** Image tokens of a picture. */
 export function pictureTokens(pieces: readonly PromptPiece[]): number {
