@@ -12,7 +12,7 @@ import { readProcessor } from '../../src/media/read-processor.js';
 import { loadModel } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 import { towerInput } from '../../src/models/vision/tower.js';
-import { type DeviceSpec, kernelDevices } from '../devices/devices.js';
+import { type DeviceSpec, featureBound, kernelDevices } from '../devices/devices.js';
 import { relativeError } from '../devices/numbers.js';
 import { picture } from '../setup/picture.js';
 
@@ -84,7 +84,7 @@ describe.each(kernelDevices)('towers of families on $name', (spec: DeviceSpec) =
         .flatMap(({ features }) => features)
         .forEach((want, i) => {
           expect(apart[i]!.length).toBe(floats(want).length);
-          expect(relativeError(apart[i]!, floats(want))).toBeLessThan(1e-5);
+          expect(relativeError(apart[i]!, floats(want))).toBeLessThan(featureBound(spec));
         });
       if (!spec.bitwise) return;
       // All in one launch, in another order: each has the bits that it has alone.
