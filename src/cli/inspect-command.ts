@@ -96,6 +96,8 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     calibration: typeof flags.kvCalibration === 'string' ? flags.kvCalibration : undefined,
     layers: opened.definition.facts.cache,
     float: { kind: 'float', dtype: 'f16' },
+    // Looking changes nothing.
+    writes: false,
   });
   const summary = inspectModel(opened.source, opened.definition, {
     kv,

@@ -21,6 +21,8 @@ export interface KvPlanSource {
   /** Of the model. */
   readonly layers: readonly KvLayerShape[];
   readonly float: FloatKv;
+  /** Whether a plan that is not there is written; true if omitted. */
+  readonly writes?: boolean;
   readonly onLog?: (entry: LogEntry) => void;
 }
 
@@ -33,7 +35,7 @@ export async function settleKvPlan(kv: KvOptions, source: KvPlanSource): Promise
   const { kvPlan, kvBytesPerToken: most, ...rest } = kv;
   if (kvPlan === undefined && most === undefined) return kv;
   readKvOptions(kv);
-  const { layers, float, onLog = () => {} } = source;
+  const { layers, float, writes = true, onLog = () => {} } = source;
   const written = kvPlan === undefined ? null : await openPlan(kvPlan, most === undefined);
   if (kvPlan !== undefined && written !== null) {
     const options = { ...rest, kvLayerFormats: written };
@@ -47,7 +49,7 @@ export async function settleKvPlan(kv: KvOptions, source: KvPlanSource): Promise
   }
   const losses = await lossesOf(source);
   const split = splitKvBytes(layers, losses, most!, float, rest.kvSkipLayers);
-  if (kvPlan !== undefined) await writePlan(kvPlan, writeKvPlan(split.choices, split.bytes));
+  if (kvPlan !== undefined && writes) await writePlan(kvPlan, writeKvPlan(split.choices, split.bytes));
   const { bytes, loss } = split;
   const fields = { bytes, expectedKl: rounded(loss), formats: countFormats(split.choices) };
   onLog({ level: 'info', message: 'formats of layers are picked by what they lose', fields });

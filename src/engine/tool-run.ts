@@ -68,15 +68,19 @@ export const hasHandlers = (request: { readonly tools?: readonly unknown[] } | u
 export function startToolRun(chat: (request: ChatRequest) => Generation, request: ToolRunRequest): ToolRun {
   const answers: Generation[] = [];
   let wake = (): void => {};
-  let isCancelled = false;
-  const result = runTools((one) => {
-    const answer = chat(one);
-    // Tools may have run when it was asked for.
-    if (isCancelled) answer.cancel();
-    answers.push(answer);
-    wake();
-    return answer;
-  }, request);
+  const cancelled = new AbortController();
+  const result = runTools(
+    (one) => {
+      const answer = chat(one);
+      // Tools may have run when it was asked for.
+      if (cancelled.signal.aborted) answer.cancel();
+      answers.push(answer);
+      wake();
+      return answer;
+    },
+    request,
+    cancelled.signal,
+  );
   let isOver = false;
   const end = (): void => {
     isOver = true;
@@ -86,7 +90,7 @@ export function startToolRun(chat: (request: ChatRequest) => Generation, request
   return {
     result,
     cancel() {
-      isCancelled = true;
+      cancelled.abort();
       answers.at(-1)?.cancel();
     },
     async *[Symbol.asyncIterator]() {
@@ -104,11 +108,12 @@ export function startToolRun(chat: (request: ChatRequest) => Generation, request
 
 /**
  * Errors, of the promise: `invalid-parameter`; those of the chats. What a tool throws is told the model, and the run goes on. At the limit of rounds
- * the last answer's calls are left as they are.
+ * the last answer's calls are left as they are. `cancelled`: told the tools beside the request's own signal; the answer after them is for `chat` to end.
  */
 export async function runTools(
   chat: (request: ChatRequest) => Generation,
   { tools, maxRounds = MAX_ROUNDS, ...request }: ToolRunRequest,
+  cancelled?: AbortSignal,
 ): Promise<ToolRunResult> {
   if (!Number.isInteger(maxRounds) || maxRounds < 1) throw invalid('maxRounds', 'a whole number above 0');
   const handlers = new Map<string, Handler>();
@@ -144,7 +149,10 @@ export async function runTools(
     const over = toolCalls.length === 0 || result.finishReason !== 'stop' || results.length === maxRounds;
     if (over) return { ...result, usage: usageOf(results), messages: added, rounds: results.length };
     request.signal?.throwIfAborted();
-    added.push(...(await Promise.all(toolCalls.map((call) => answerOf(call, handlers, request.signal)))));
+    const signals = [request.signal, cancelled].filter((signal) => signal !== undefined);
+    const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
+    added.push(...(await Promise.all(toolCalls.map((call) => answerOf(call, handlers, signal)))));
+    request.signal?.throwIfAborted();
     // What had to be called has been.
     toolChoice = afterCalls(toolChoice);
   }
@@ -173,7 +181,6 @@ async function answerOf(
     const value = await handler.tool.run(args as never, { id, signal });
     return message(typeof value === 'string' ? value : (JSON.stringify(value) ?? 'null'));
   } catch (error) {
-    if (signal?.aborted === true) throw error;
     return failed(error instanceof Error ? error.message : String(error));
   }
 }

@@ -29,7 +29,7 @@ export async function lmStudioModel(name: string, home: string): Promise<string>
     const found =
       parts.length === 1 ? await ofAnyPublisher(folder, parts[0]!) : await pathWithin(folder, parts);
     if (found === undefined) continue;
-    if (isGgufName(found)) return found;
+    if (isGgufName(found) && !(await isFolder(found))) return found;
     const model = await modelIn(found, name, tag);
     if (model !== undefined) return model;
   }

@@ -125,6 +125,7 @@ describe("LM Studio's models", () => {
     put(`${root}/mlx/Three-4bit/model.safetensors`, '');
     put(`${root}/mlx/same/same.gguf`, 'GGUF');
     put(`${root}/pub/same/same.gguf`, 'GGUF');
+    put(`${root}/pub/Six.gguf/Six.gguf`, 'GGUF');
     put('.cache/lm-studio/models/older/Four/Four.Q6_K.gguf', 'GGUF');
   });
 
@@ -136,6 +137,7 @@ describe("LM Studio's models", () => {
     ['lmstudio:mlx/Three-4bit', `${root}/mlx/Three-4bit`],
     ['lmstudio:older/four', '.cache/lm-studio/models/older/Four/Four.Q6_K.gguf'],
     ['lmstudio:mlx/same', `${root}/mlx/same/same.gguf`],
+    ['lmstudio:pub/Six.gguf', `${root}/pub/Six.gguf/Six.gguf`],
   ])('%s is found', async (argument, path) => {
     expect(await storedModel(argument, {}, home)).toBe(join(home, path));
   });

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +13,7 @@ import type { EngineOptions, LogEntry } from '../../src/engine/types.js';
 import { type KvCalibration, kvCalibration, writeKvCalibration } from '../../src/kv/calibration.js';
 import { expectedLoss } from '../../src/kv/losses.js';
 import { readKvOptions } from '../../src/kv/options.js';
-import { planKvLayers } from '../../src/kv/policy.js';
+import { type KvLayerShape, planKvLayers } from '../../src/kv/policy.js';
 
 const fixture = (path: string): string => new URL(`../fixtures/${path}`, import.meta.url).pathname;
 const CPU = { device: 'cpu', precision: 'reference', threads: 2, name: 'tiny' } as const;
@@ -20,6 +21,7 @@ const CPU = { device: 'cpu', precision: 'reference', threads: 2, name: 'tiny' } 
 let folder: string;
 let model: string;
 let file: string;
+let shapes: readonly KvLayerShape[];
 let calibration: KvCalibration;
 let found: Awaited<ReturnType<typeof bestPlan>>;
 /** Bytes of a token with turbo4 in all layers. */
@@ -40,6 +42,7 @@ beforeAll(async () => {
   const plain = await calibrateKv(runner.model, runner.device, caches, texts);
   const meter = new LossMeter(runner, plain, texts);
   const { cache: layers } = runner.model.facts;
+  shapes = layers;
   const losses = await measureKvLosses(meter, layers, 'f32');
   calibration = kvCalibration(plain.tokens, plain.layers, losses);
   file = join(folder, 'model.kvcal');
@@ -90,6 +93,9 @@ describe('formats by layer', () => {
     };
     const generate = async (engine: Engine): Promise<readonly number[]> =>
       (await engine.generate(request).result).tokenIds;
+    const source = { calibration: file, layers: shapes, float: { kind: 'float', dtype: 'f32' } as const };
+    await settleKvPlan({ kvBytesPerToken: bytes, kvPlan }, { ...source, writes: false });
+    expect(existsSync(kvPlan)).toBe(false);
     await using picked = await load({ ...ask, kvPlan, onLog });
     expect(told.map(({ message }) => message)).toContain('formats of layers are picked by what they lose');
     expect(picked.info.kv.bytesPerToken).toBeLessThanOrEqual(bytes);

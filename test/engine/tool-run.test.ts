@@ -65,12 +65,17 @@ describe('a run of tools', () => {
     const left = engine.chat({ ...options, tools: weather(() => '') });
     for await (const delta of left) if (delta.finishReason === null) break;
     expect(await left.result).toMatchObject({ finishReason: 'cancelled', rounds: 1 });
+    let told: boolean | undefined;
     const ended: { readonly result: Promise<object>; cancel(): void } = engine.chat({
       ...options,
       toolChoice: 'required',
-      tools: weather(() => ended.cancel()),
+      tools: weather((_, { signal }) => {
+        ended.cancel();
+        told = signal?.aborted;
+      }),
     });
     expect(await ended.result).toMatchObject({ finishReason: 'cancelled', rounds: 2 });
+    expect(told).toBe(true);
   });
 
   it('tells the model what went wrong, and ends at its limit', async () => {
