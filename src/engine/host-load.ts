@@ -36,7 +36,7 @@ import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from
 import { VisionEncoder } from './vision/encoder.js';
 import { axesOf, featureSlab } from './vision/feature-room.js';
 import { FeatureStore } from './vision/feature-store.js';
-import { withoutCutPictures, withRoomForPictures } from './vision/whole-pictures.js';
+import { roomForPicture, withoutCutPictures, withRoomForPictures } from './vision/whole-pictures.js';
 
 /** Groups of this size are what MLX quantises with by default. */
 const QUANTIZE_GROUP = 64;
@@ -164,6 +164,13 @@ export async function loadHost(
       : null;
     const table = tokenTable ?? emptyTable();
     const grammars = new Grammars(table, info.eosIds, model.facts.vocabSize);
+    const scheduler = schedulerConfig(
+      limits,
+      device.info.kind,
+      blockTokens,
+      kv.floatStart?.start ?? 0,
+      kv.groups,
+    );
     const core = new EngineCore({
       device,
       program,
@@ -173,7 +180,7 @@ export async function loadHost(
       vocabSize: facts.vocabSize,
       limits,
       contextRaise: raise,
-      scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.floatStart?.start ?? 0, kv.groups),
+      scheduler,
       prefixes,
       vision:
         slab === null || encoder === null
@@ -181,7 +188,7 @@ export async function loadHost(
           : {
               features: new FeatureStore(slab, encoder),
               mergeSize: axesOf(model),
-              ahead: model.vision?.ahead?.most ?? null,
+              ahead: roomForPicture(model, scheduler),
             },
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,

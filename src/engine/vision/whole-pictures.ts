@@ -3,6 +3,8 @@
 import type { ModelDefinition } from '../../models/family.js';
 import { engineLimits } from '../host-options.js';
 import type { HostConfig } from '../messages.js';
+import { slides } from '../scheduling/blocks.js';
+import type { SchedulerConfig } from '../scheduling/step-plan.js';
 import type { DeviceKind, LogEntry } from '../types.js';
 
 /**
@@ -42,4 +44,20 @@ export function withRoomForPictures(
       fields: { maxBatchTokens: least, asked: tokens },
     });
   return { ...config, maxBatchTokens: least };
+}
+
+/**
+ * Tokens of one picture that a step has room for: what the model has of one at most, or fewer where a row may not hold so many
+ * beside the window of a group that slides. Null where tokens do not see what comes behind them.
+ */
+export function roomForPicture(
+  { vision }: Pick<ModelDefinition, 'vision'>,
+  { groups, blockTokens }: Pick<SchedulerConfig, 'groups' | 'blockTokens'>,
+): number | null {
+  if (!vision?.ahead) return null;
+  // The window may begin with the last token of a block.
+  const beside = groups
+    .filter(slides)
+    .map(({ window, rowBlocks }) => (rowBlocks - 1) * blockTokens - window + 2);
+  return Math.min(vision.ahead.most, ...beside);
 }
