@@ -85,8 +85,8 @@ export function attendLatent(
   const cached = { layer, heads, kvHeads: heads, headDim };
   const centre = at.centreOf(layer);
   const table = at.rope(rope);
-  const turned = ops.ropeAppend(qkv, { ...cached, rope: table, centre });
-  const attended = ops.attend(turned, {
+  const rotated = ops.ropeAppend(qkv, { ...cached, rope: table, centre });
+  const attended = ops.attend(rotated, {
     ...cached,
     scale,
     ...(centre?.turns === true ? { centre: { ...centre, rope: table } } : {}),

@@ -112,13 +112,13 @@ function listWeights(weights: TowerWeights, config: Gemma4TowerConfig): void {
         Array.from({ length: heads }, () => ({ name: `${at}self_attn.${name}.weight`, shape: [headDim] })),
         (values) => values.map((_, i) => values[halves(i % headDim, headDim)]!),
       );
-    const turned = (name: string): MatrixPart => ({
+    const rotated = (name: string): MatrixPart => ({
       ...linear(`${at}self_attn.${name}`, inner),
       stored: [{ shape: [inner, hiddenSize], make: (values) => byHalves(values, hiddenSize, headDim) }],
     });
     weights.matrix(`${key}qkv`, hiddenSize, [
-      turned('q_proj'),
-      turned('k_proj'),
+      rotated('q_proj'),
+      rotated('k_proj'),
       linear(`${at}self_attn.v_proj`, inner),
     ]);
     weights.matrix(`${key}proj`, inner, [linear(`${at}self_attn.o_proj`, hiddenSize)]);
@@ -202,12 +202,12 @@ function record(ops: Ops, config: Gemma4TowerConfig, weights: Weights): TowerTen
       part(1, weights.vector(`${at}k_norm`)),
       part(2, null),
     ];
-    const turned = ops.rotate(ops.norm(qkv, 'rms', parts, eps), angles, {
+    const rotated = ops.rotate(ops.norm(qkv, 'rms', parts, eps), angles, {
       heads: 2 * heads,
       headDim,
       style: 'half',
     });
-    const attended = ops.attendSegments(turned, bounds, { heads, headDim, scale: 1 });
+    const attended = ops.attendSegments(rotated, bounds, { heads, headDim, scale: 1 });
     x = ops.add(x, norm(ops.linear(attended, weights.matrix(`${at}proj`)), behind));
     const up = ops.linear(norm(x, beforeMlp), weights.matrix(`${at}up`));
     x = ops.add(x, norm(ops.linear(ops.glu(up, activation), weights.matrix(`${at}down`)), behindMlp));

@@ -53,7 +53,7 @@ export function meansProjector(eps: number): Projector {
   return {
     weights(weights, hiddenSize, _, width) {
       weights.vector('vision.out.norm', AT + norm, [hiddenSize], (values) => values.map((w) => 1 + w));
-      const make = (values: Float32Array): Float32Array => turned(values, hiddenSize, width);
+      const make = (values: Float32Array): Float32Array => transposed(values, hiddenSize, width);
       const stored = [{ shape: [hiddenSize, width], make }];
       weights.matrix('vision.out', hiddenSize, [{ name: AT + name, rows: width, bias: null, stored }]);
     },
@@ -65,7 +65,7 @@ export function meansProjector(eps: number): Projector {
 }
 
 /** `[rows, cols]` as `[cols, rows]`. */
-function turned(values: Float32Array, rows: number, cols: number): Float32Array {
+function transposed(values: Float32Array, rows: number, cols: number): Float32Array {
   const out = new Float32Array(values.length);
   for (let r = 0; r < rows; r++) for (let c = 0; c < cols; c++) out[c * rows + r] = values[r * cols + c]!;
   return out;

@@ -1,9 +1,8 @@
 /**
  * The gated delta rule (`gated-delta` of graph.ts), as a scan. A workgroup has some columns of a head's state in registers and takes them
  * through all tokens of a sequence. A thread has a part of the rows of two neighbouring columns (of one, where their number
- * is odd), so that what it reads of a key and a query serves twice: workgroup memory is what a token waits for. Keys, queries and values of a few
- * tokens at a time are put there while those before are walked, with the lengths of keys and queries, which
- * no state enters. What is left of a token is one sum over a column, of its key and its query at once:
+ * is odd), so that what it reads of a key and a query serves twice. Keys, queries and values of a few tokens at a time are put into
+ * workgroup memory while those before are walked, with the lengths of keys and queries, which no state enters. What is left of a token is one sum over a column, of its key and its query at once:
  * the answer `qᵀ(α S + k δ)` is `α qᵀS + (q·k) δ`. Sums go over the rows of a part, then over the parts: an order that the shape alone
  * decides, so that it does not show how a prompt was cut. Where subgroups have one size, the parts of a column are neighbouring lanes
  * and nobody waits for a workgroup within a token. docs/lab/2026-11-26-experts.md has what was measured.
