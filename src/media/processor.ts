@@ -16,6 +16,23 @@ export interface ImageTiles {
   readonly cols: number;
   /** The whole picture, made small, is one more tile behind the others. */
   readonly whole: boolean;
+  /** Patches of that one, where it is no tile as the others are. */
+  readonly wholeGrid?: TileGrid;
+}
+
+/** Patches of a tile, in rows and columns. */
+export type TileGrid = Pick<ImageGrid, 'rows' | 'cols'>;
+
+/** The tiles of a picture, in order. */
+export function tileGrids({ rows, cols, tiles }: ImageGrid): TileGrid[] {
+  if (tiles === undefined) return [{ rows, cols }];
+  const all = Array.from({ length: tiles.rows * tiles.cols }, () => ({ rows, cols }));
+  return tiles.whole ? [...all, tiles.wholeGrid ?? { rows, cols }] : all;
+}
+
+/** Patches of a picture, of all its tiles. */
+export function patchCount(grid: ImageGrid): number {
+  return tileGrids(grid).reduce((sum, tile) => sum + tile.rows * tile.cols, 0);
 }
 
 export interface ImageProcessor {
@@ -49,12 +66,19 @@ export interface PixelValues {
   readonly scale: number;
   readonly mean: readonly number[];
   readonly std: readonly number[];
+  /** The reference scales mean and deviation, not the bytes: the last bit shows it. Default: it rescales, then normalises. */
+  readonly fused?: true;
 }
 
 /** For each channel the value of each byte: rescaled, then normalised, rounded to f32 after each step as the reference does. */
-export function valueTables({ scale, mean, std }: PixelValues): readonly Float32Array[] {
+export function valueTables({ scale, mean, std, fused }: PixelValues): readonly Float32Array[] {
   return mean.map((of, c) =>
     Float32Array.from({ length: 256 }, (_, v) => {
+      if (fused) {
+        const by = Math.fround(1 / scale);
+        const scaledMean = Math.fround(Math.fround(of) * by);
+        return Math.fround(Math.fround(v - scaledMean) / Math.fround(Math.fround(std[c]!) * by));
+      }
       const scaled = Math.fround(v * scale);
       return Math.fround(Math.fround(scaled - Math.fround(of)) / Math.fround(std[c]!));
     }),

@@ -47,7 +47,7 @@ export function readQwenProcessor(fields: ProcessorFields, tower: TowerInput): I
 const WIDEST = 200;
 
 /** Half to even, as Python rounds. */
-function roundEven(x: number): number {
+export function roundEven(x: number): number {
   const floor = Math.floor(x);
   const rest = x - floor;
   if (rest !== 0.5) return Math.round(x);
@@ -56,7 +56,7 @@ function roundEven(x: number): number {
 
 /**
  * The size to which an image is resized: sides that are multiples of `factor`, pixels within the bounds, the ratio kept as well as
- * that allows (`smart_resize` of the reference).
+ * that allows (`smart_resize` of the reference). `least`: what sides are before pixels are counted.
  *
  * @throws KvantError `invalid-image` for no pixels, or sides of more than 200 : 1
  */
@@ -66,6 +66,7 @@ export function smartResize(
   factor: number,
   minPixels: number,
   maxPixels: number,
+  least = 0,
 ): { readonly width: number; readonly height: number } {
   if (!(width > 0 && height > 0) || Math.max(width, height) / Math.min(width, height) > WIDEST)
     throw new KvantError(
@@ -73,8 +74,8 @@ export function smartResize(
       `An image of ${width} × ${height} pixels: the longer side may be ${WIDEST} times the shorter at most.`,
       { kind: 'invalid-request', fix: 'Crop the image, or pad it.' },
     );
-  let h = roundEven(height / factor) * factor;
-  let w = roundEven(width / factor) * factor;
+  let h = Math.max(least, roundEven(height / factor) * factor);
+  let w = Math.max(least, roundEven(width / factor) * factor);
   if (h * w > maxPixels) {
     const beta = Math.sqrt((height * width) / maxPixels);
     h = Math.max(factor, Math.floor(height / beta / factor) * factor);

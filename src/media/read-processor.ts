@@ -1,6 +1,7 @@
 /** preprocessor_config.json, read for the processors that kvant has. */
 
 import { readGemma4Processor } from './gemma4-processor.js';
+import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
@@ -21,6 +22,7 @@ const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   Gemma3ImageProcessor: readGemma3Processor,
   Gemma4ImageProcessor: readGemma4Processor,
   PixtralImageProcessor: readPixtralProcessor,
+  Lfm2VlImageProcessor: readLfm2VlProcessor,
 };
 
 /**

@@ -155,7 +155,8 @@ function tilesOfEdge(
   return { cols: up(Math.trunc(rows * tile * ratio)), rows };
 }
 
-function tilesOfRatio(
+/** The numbers of tiles whose ratio is nearest to the picture's. */
+export function tilesOfRatio(
   width: number,
   height: number,
   tile: number,

@@ -137,6 +137,12 @@ const WRAPPERS: readonly Wrapper[] = [
     text: 'qwen2',
     tower: 'internvl',
   },
+  {
+    architecture: 'Lfm2VlForConditionalGeneration',
+    modelType: 'lfm2_vl',
+    text: 'lfm2',
+    tower: 'lfm2-vl',
+  },
 ];
 
 /** What decoders inside a wrapper call themselves, and the type that reads them. */

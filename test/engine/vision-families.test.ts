@@ -127,46 +127,54 @@ describe.each(NAMES)('%s', (name) => {
   );
 });
 
-describe('pictures whose tokens see each other', () => {
-  const [first, , one] = casesOf('gemma3') as [Case, Case, Case];
+const open = (name: string, maxBatchTokens: number, prefixCache = true): Promise<Engine> => {
+  const options = { device: 'cpu', worker: false, threads: 2, maxRows: 4 } as const;
+  return Engine.load(join(ROOT, name), { ...options, maxBatchTokens, prefixCache });
+};
 
-  const open = (maxBatchTokens: number, prefixCache = true): Promise<Engine> => {
-    const options = { device: 'cpu', worker: false, threads: 2, maxRows: 4 } as const;
-    return Engine.load(join(ROOT, 'gemma3'), { ...options, maxBatchTokens, prefixCache });
-  };
+async function ask(engine: Engine, messages: { role: string; content: unknown }[]) {
+  const sampling = {
+    temperature: 0,
+    maxTokens: 12,
+    ignoreEos: true,
+    logprobs: true,
+    topLogprobs: 5,
+  } as const;
+  const { choices, usage } = await engine.chat({ messages, ...sampling }).result;
+  return { bits: choices[0]!.logprobs, cached: usage.cachedTokens };
+}
 
-  async function ask(engine: Engine, messages: { role: string; content: unknown }[]) {
-    const sampling = {
-      temperature: 0,
-      maxTokens: 12,
-      ignoreEos: true,
-      logprobs: true,
-      topLogprobs: 5,
-    } as const;
-    const { choices, usage } = await engine.chat({ messages, ...sampling }).result;
-    return { bits: choices[0]!.logprobs, cached: usage.cachedTokens };
-  }
-
-  it('give the same bits wherever prompts are cut, alone and in company', async () => {
+describe('pictures', () => {
+  it.each([
+    // Tokens of a picture see each other.
+    ['gemma3', 1, 41],
+    // Tiles of several sizes, layers that convolve.
+    ['lfm2-vl', 16, 23],
+  ])('of %s give the same bits wherever prompts are cut, alone and in company', async (name, ...chunks) => {
+    const [first, , one] = casesOf(name) as [Case, Case, Case];
     const bits = async (maxBatchTokens: number, prefixCache?: boolean): Promise<unknown[]> => {
-      await using engine = await open(maxBatchTokens, prefixCache);
+      await using engine = await open(name, maxBatchTokens, prefixCache);
       const [two, other] = [await messagesOf(one), await messagesOf(first)];
       const together = await Promise.all([ask(engine, two), ask(engine, other), ask(engine, two)]);
       return [...together, await ask(engine, two)].map((answer) => answer.bits);
     };
     const [whole, other, ...again] = await bits(256, false);
     expect(again).toEqual([whole, whole]);
-    // Of 16 tokens each; a step has at least two pictures and a token for each row.
-    for (const maxBatchTokens of [1, 41])
+    // Of tokens that see each other a step has at least two pictures and a token for each row.
+    for (const maxBatchTokens of chunks)
       expect(await bits(maxBatchTokens)).toEqual([whole, other, whole, whole]);
   });
+});
+
+describe('pictures whose tokens see each other', () => {
+  const [, , one] = casesOf('gemma3') as [Case, Case, Case];
 
   it('give the same bits where what is cached ends within one', async () => {
     const [{ role, content }] = (await messagesOf(one)) as [{ role: string; content: object[] }];
     const asked = [{ role, content: [...content.slice(0, 2), { type: 'text', text: 'What is it?' }] }];
-    await using fresh = await open(64);
+    await using fresh = await open('gemma3', 64);
     const cold = await ask(fresh, asked);
-    await using engine = await open(64);
+    await using engine = await open('gemma3', 64);
     await ask(engine, [{ role, content }]);
     const warm = await ask(engine, asked);
     // Its tokens are those from 12 to 28.

@@ -5,6 +5,7 @@ import { gemma3 } from './gemma3-vision.js';
 import { gemma4 } from './gemma4-vision.js';
 import { idefics3 } from './idefics3-vision.js';
 import { internVl } from './internvl-vision.js';
+import { lfm2Vl } from './lfm2-vl-vision.js';
 import { llava, mistral3 } from './llava-vision.js';
 import { qwen2Vl, qwen3Vl, qwen25Vl, qwen35Vl } from './qwen-vision.js';
 
@@ -17,6 +18,7 @@ export const VISION_FAMILIES = {
   gemma4,
   idefics3,
   internvl: internVl,
+  'lfm2-vl': lfm2Vl,
   llava,
   mistral3,
 } as const satisfies Readonly<Record<string, VisionFamily>>;

@@ -80,3 +80,20 @@ export function tileBounds(grid: PatchGrid, each: number, seen = each): Float32A
   }
   return bounds;
 }
+
+/**
+ * The weights `[size][side]` by which `side` entries become `size`: bilinear with antialias, half-pixel centres, the rims not
+ * stretched, as `interpolate` of PyTorch has them.
+ */
+export function resizedTaps(side: number, size: number): Float64Array[] {
+  const scale = side / size;
+  const reach = Math.max(scale, 1);
+  return Array.from({ length: size }, (_, at) => {
+    const centre = (at + 0.5) * scale - 0.5;
+    const weights = Float64Array.from({ length: side }, (_, from) =>
+      Math.max(0, 1 - Math.abs(from - centre) / reach),
+    );
+    const sum = weights.reduce((total, weight) => total + weight, 0);
+    return weights.map((weight) => weight / sum);
+  });
+}

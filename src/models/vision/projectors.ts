@@ -25,18 +25,21 @@ export interface TwoLayers {
   readonly bias: boolean;
   /** Epsilon of a layer norm before them; null for none. */
   readonly norm: number | null;
+  /** Width between them. Default: the decoder's. */
+  readonly inner?: number;
 }
 
 const AT = 'multi_modal_projector.';
 
-/** `W2 act(W1 norm(x))`, for LLaVA and InternVL. */
-export function twoLayers({ activation, bias, norm }: TwoLayers): Projector {
+/** `W2 act(W1 norm(x))`, for LLaVA, InternVL and LFM2-VL. */
+export function twoLayers({ activation, bias, norm, inner: stated }: TwoLayers): Projector {
   return {
     weights(weights, hiddenSize, mergeSize, width) {
       const cols = hiddenSize * mergeSize ** 2;
       if (norm !== null) weights.norm('vision.out.norm', `${AT}layer_norm`, cols, true);
-      weights.matrix('vision.out.1', cols, [weights.part(`${AT}linear_1`, width, bias)]);
-      weights.matrix('vision.out.2', width, [weights.part(`${AT}linear_2`, width, bias)]);
+      const inner = stated ?? width;
+      weights.matrix('vision.out.1', cols, [weights.part(`${AT}linear_1`, inner, bias)]);
+      weights.matrix('vision.out.2', inner, [weights.part(`${AT}linear_2`, width, bias)]);
     },
     record(at, seen) {
       const { ops, weights } = at;

@@ -66,9 +66,10 @@ export function readEncoder(
   };
 }
 
-const ALL_BIASES = { qkv: true, proj: true, mlp: true };
+export const ALL_BIASES = { qkv: true, proj: true, mlp: true };
 
-function blockNames(index: number): BlockNames {
+/** What tensors of a block are called. */
+export function siglipBlock(index: number): BlockNames {
   const at = `encoder.layers.${index}.`;
   return {
     norm1: `${at}layer_norm1`,
@@ -94,7 +95,7 @@ export function readSiglip(fields: ConfigFields, prefix: string, defaults = SIGL
       whole: null,
       before: null,
       behind: 'post_layernorm',
-      block: blockNames,
+      block: siglipBlock,
     },
   };
 }
@@ -114,7 +115,7 @@ export function readClip(fields: ConfigFields, prefix: string, defaults = CLIP):
       // Spelled so.
       before: 'pre_layrnorm',
       behind: null,
-      block: blockNames,
+      block: siglipBlock,
     },
   };
 }

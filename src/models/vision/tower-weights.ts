@@ -14,6 +14,11 @@ export interface PatchConvolution {
   readonly frames: number | null;
 }
 
+/** Columns of a matrix up to a multiple that kernels take. */
+export function paddedColumns(count: number): number {
+  return Math.ceil(count / 4) * 4;
+}
+
 export class TowerWeights {
   readonly matrices: MatrixSpec[] = [];
   readonly vectors: VectorSpec[] = [];
@@ -63,6 +68,35 @@ export class TowerWeights {
   norm(key: string, name: string, size: number, bias: boolean): void {
     this.vector(key, `${name}.weight`, [size]);
     if (bias) this.vector(`${key}.bias`, `${name}.bias`, [size]);
+  }
+
+  /** A product with patches whose numbers the checkpoint has in the order row, column, channel. Returns the tensor's name. */
+  pixelRows(
+    key: string,
+    { name, hiddenSize, patchSize }: Pick<PatchConvolution, 'name' | 'hiddenSize' | 'patchSize'>,
+  ): string {
+    const area = patchSize ** 2;
+    const cols = CHANNELS * area;
+    const make = (values: Float32Array): Float32Array =>
+      Float32Array.from(values, (_, at) => {
+        const [row, col] = [Math.floor(at / cols), at % cols];
+        return values[row * cols + (col % area) * CHANNELS + Math.floor(col / area)]!;
+      });
+    const part = this.part(name, hiddenSize);
+    this.matrix(key, cols, [{ ...part, stored: [{ shape: [hiddenSize, cols], make }] }]);
+    return part.name;
+  }
+
+  /** A table `[count, size]` whose rows are weighed and added up: a matrix `[size, count]`, with columns of zeros up to a multiple of 4. */
+  columns(key: string, name: string, count: number, size: number): void {
+    const cols = paddedColumns(count);
+    const make = (values: Float32Array): Float32Array => {
+      const out = new Float32Array(size * cols);
+      for (let at = 0; at < count; at++)
+        for (let row = 0; row < size; row++) out[row * cols + at] = values[at * size + row]!;
+      return out;
+    };
+    this.matrix(key, cols, [{ ...this.part(name, size, false), stored: [{ shape: [count, size], make }] }]);
   }
 
   /**

@@ -15,11 +15,6 @@ export function tileCount({ tiles }: PatchGrid): number {
   return tiles === undefined ? 1 : tiles.rows * tiles.cols + (tiles.whole ? 1 : 0);
 }
 
-/** Patches of a picture, of all its tiles. */
-export function patchCount(grid: PatchGrid): number {
-  return grid.rows * grid.cols * tileCount(grid);
-}
-
 /** The tensors that the host fills before a launch and reads behind it. All but `features` have a row for each patch. */
 export interface TowerTensors {
   /** `[rows, patchValues]`: normalised pixels. */
