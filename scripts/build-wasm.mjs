@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 import { attendTiles } from './generate-attend.mjs';
@@ -14,7 +14,7 @@ import { matmulTiles } from './generate-matmul.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const cache = join(root, 'node_modules/.cache/kvant/wasm');
-const KEPT_BUILDS = 12;
+const KEPT_BUILDS = 20;
 // Which kernels are built of what, for tests that add to them.
 const { values: options } = parseArgs({
   options: {
@@ -94,25 +94,36 @@ await build(out, stamp, names, async (asc, folder) => {
     await compile(asc, join(source, 'index.ts'), join(folder, `${name}.wasm`), [...common, ...flags]);
 });
 
-// The resize of images: a small module without shared memory.
-const imageSource = join(root, 'src/media/assembly/resize.ts');
-const imageOut = join(root, 'dist/media/wasm');
-const imageStamp = createHash('sha256')
-  .update(await readFile(fileURLToPath(import.meta.url)))
-  .update(await readFile(imageSource))
-  .digest('hex');
-await mkdir(imageOut, { recursive: true });
-await build(imageOut, imageStamp, ['resize.wasm'], (asc, folder) =>
-  compile(asc, imageSource, join(folder, 'resize.wasm'), [
-    '--optimizeLevel',
-    '3',
-    '--noAssert',
-    '--runtime',
-    'stub',
-    '--enable',
-    'simd',
-  ]),
-);
+// Small modules without shared memory: the resize of images, and what loading does to weights.
+await smallModule('src/media/assembly', 'resize.ts', 'dist/media/wasm/resize.wasm');
+await smallModule('src/device/cpu/pack-assembly', 'index.ts', 'dist/device/cpu/pack-wasm/pack.wasm', [
+  'src/device/cpu/pack-kinds.ts',
+]);
+await smallModule('src/weights/assembly', 'unpack.ts', 'dist/weights/wasm/unpack.wasm');
+
+/** `entry` of a folder, with what else it is made of. */
+async function smallModule(folder, entry, to, more = []) {
+  const own = (await readdir(join(root, folder))).filter((f) => f.endsWith('.ts')).sort();
+  const hash = createHash('sha256').update(await readFile(fileURLToPath(import.meta.url)));
+  for (const file of [...own.map((name) => join(folder, name)), ...more])
+    hash.update(file).update(await readFile(join(root, file)));
+  const target = join(root, dirname(to));
+  await mkdir(target, { recursive: true });
+  const name = basename(to);
+  await build(target, hash.digest('hex'), [name], (asc, aside) =>
+    compile(asc, join(root, folder, entry), join(aside, name), [
+      '--optimizeLevel',
+      '3',
+      '--noAssert',
+      '--runtime',
+      'stub',
+      '--enable',
+      'simd',
+      '--enable',
+      'bulk-memory',
+    ]),
+  );
+}
 
 /** Makes `names` in `folder` by `make(asc, folder)`, or takes them from the cache, which knows builds by their stamp. */
 async function build(folder, stamp, names, make) {

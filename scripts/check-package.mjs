@@ -22,7 +22,9 @@ try {
     'dist/device/cpu/wasm/kernels-simd.wasm',
     'dist/device/cpu/wasm/kernels-relaxed.wasm',
     'dist/device/cpu/wasm/kernels-dot.wasm',
+    'dist/device/cpu/pack-wasm/pack.wasm',
     'dist/media/wasm/resize.wasm',
+    'dist/weights/wasm/unpack.wasm',
     'LICENSE',
     'README.md',
   ]) {

@@ -117,6 +117,14 @@ export class GgufHeaderReader {
     return value > BigInt(Number.MAX_SAFE_INTEGER) ? Number.POSITIVE_INFINITY : Number(value);
   }
 
+  /** As {@link #u64} of numbers below 2^32 that are read already; undefined, and nothing taken, for others. */
+  #u64AtHand(): number | undefined {
+    if (this.#at + 8 > this.#filled || this.#bytes.readUInt32LE(this.#at + 4) !== 0) return undefined;
+    const value = this.#bytes.readUInt32LE(this.#at);
+    this.#at += 8;
+    return value;
+  }
+
   /** A number of things that take at least so many bytes each. */
   async #count(what: string, leastBytes: number): Promise<number> {
     const count = await this.#u64();
@@ -159,9 +167,10 @@ export class GgufHeaderReader {
     const start = this.#at;
     if (type === STRING_TYPE) {
       for (let i = 0; i < length; i++) {
-        const bytes = await this.#u64();
+        // Most of a header: what is at hand is not waited for.
+        const bytes = this.#u64AtHand() ?? (await this.#u64());
         if (bytes > MAX_HEADER_BYTES) throw this.#broken(`an element of ${quote(key)} claims ${bytes} bytes`);
-        await this.#need(bytes);
+        if (this.#at + bytes > this.#filled) await this.#need(bytes);
         this.#at += bytes;
       }
     } else {

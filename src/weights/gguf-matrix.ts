@@ -10,11 +10,9 @@ import {
 } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { GgufFile } from './gguf.js';
-import { blockFormat, unpackBlocks } from './gguf-blocks.js';
+import { blockFormat, READ_TYPES } from './gguf-blocks.js';
 import type { GgufTensor } from './gguf-header.js';
-import { kQuantFormat, unpackKBlocks } from './gguf-k-blocks.js';
-import { lut4Format, unpackLutBlocks } from './gguf-lut-blocks.js';
-import type { GgufTypeName } from './gguf-types.js';
+import { unpackBlocks } from './gguf-unpack.js';
 import { checkRows } from './stored-matrix.js';
 
 /** A tensor with the file that holds it. */
@@ -23,37 +21,9 @@ export interface GgufEntry {
   readonly tensor: GgufTensor;
 }
 
-const FLOATS: Partial<Record<GgufTypeName, MatrixFormat>> = {
-  F32: { kind: 'float', dtype: 'f32' },
-  F16: { kind: 'float', dtype: 'f16' },
-  BF16: { kind: 'float', dtype: 'bf16' },
-};
-
-/** Types that are read. */
-export const READ_TYPES: readonly GgufTypeName[] = [
-  'F32',
-  'F16',
-  'BF16',
-  'Q8_0',
-  'Q4_0',
-  'Q4_1',
-  'Q5_0',
-  'Q5_1',
-  'Q2_K',
-  'Q3_K',
-  'Q4_K',
-  'Q5_K',
-  'Q6_K',
-  'IQ4_NL',
-  'IQ4_XS',
-  'MXFP4',
-  'NVFP4',
-];
-
 /** What a tensor of a type becomes on a device, exactly. @throws KvantError `weights-gguf-type` */
 export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
-  const format =
-    FLOATS[type.name] ?? blockFormat(type.name) ?? kQuantFormat(type.name) ?? lut4Format(type.name);
+  const format = blockFormat(type.name);
   if (format !== undefined) return format;
   throw new KvantError(
     'weights-gguf-type',
@@ -101,7 +71,6 @@ export class GgufMatrix implements MatrixSource {
   readonly #order: RowOrder | undefined;
   readonly #factor: VectorSource | undefined;
   #numbers: Promise<Float32Array> | undefined;
-  #blocks: Uint8Array | undefined;
   #buffer: ArrayBuffer | undefined;
 
   /**
@@ -127,29 +96,23 @@ export class GgufMatrix implements MatrixSource {
     const bytes = roomBytes(this.cols, this.format, rows);
     const buffer = room !== undefined && room.byteLength >= bytes ? room : this.#room(bytes);
     const out = roomRows(buffer, this.cols, this.format, rows);
-    const read = await this.#read(start, end, this.format.kind === 'float' ? out.data : undefined);
     // What was read and handed out lives on as long as its reader keeps it.
-    if (end === this.rows) {
-      this.#buffer = undefined;
-      this.#blocks = undefined;
-    }
+    if (end === this.rows) this.#buffer = undefined;
+    const { format } = this;
     if (rows === 0) return out;
-    const { name, elements } = this.#entry.tensor.type;
-    const count = (rows * this.cols) / elements;
-    switch (this.format.kind) {
-      case 'float':
-        break;
-      case 'affine':
-      case 'symmetric':
-        unpackBlocks(name, read, count, out);
-        break;
-      case 'k-quant':
-        unpackKBlocks(name, read, count, out);
-        break;
-      case 'lut4':
-        unpackLutBlocks(name, read, count, out);
-        if (this.format.scale === 'f32-e4m3') await this.#writeFactors(start, end, out.scales!);
+    if (format.kind === 'float') {
+      await this.#read(start, end, out.data);
+      return out;
     }
+    const { file, tensor } = this.#entry;
+    const stored = rows * this.#rowBytes;
+    const blocks = file.staging.take(stored);
+    const read = new Uint8Array(blocks, 0, stored);
+    await this.#read(start, end, read);
+    unpackBlocks(tensor.type.name, read, (rows * this.cols) / tensor.type.elements, out);
+    file.staging.give(blocks);
+    if (format.kind === 'lut4' && format.scale === 'f32-e4m3')
+      await this.#writeFactors(start, end, out.scales!);
     return out;
   }
 
@@ -162,15 +125,14 @@ export class GgufMatrix implements MatrixSource {
     to.set(new Uint8Array(factors.buffer));
   }
 
-  /** The rows as the file stores them, in the order of the matrix. */
-  async #read(start: number, end: number, target: Uint8Array | undefined): Promise<Uint8Array> {
+  /** Reads rows as the file stores them, in the order of the matrix. */
+  async #read(start: number, end: number, into: Uint8Array): Promise<void> {
     const { file, tensor } = this.#entry;
     const size = this.#rowBytes;
-    const into = target ?? this.#blockRoom((end - start) * size);
     const order = this.#order;
     if (order === undefined) {
       await file.readInto(tensor, start * size, into);
-      return into;
+      return;
     }
     const { within } = order;
     if (within === undefined) {
@@ -180,26 +142,22 @@ export class GgufMatrix implements MatrixSource {
         while (next < end && order.of(next) === from + next - row);
         await file.readInto(tensor, from * size, into.subarray((row - start) * size, (next - start) * size));
       }
-      return into;
+      return;
     }
     const first = Math.floor(start / within) * within;
     const last = Math.min(this.rows, Math.ceil(end / within) * within);
-    const stored = new Uint8Array((last - first) * size);
+    const room = file.staging.take((last - first) * size);
+    const stored = new Uint8Array(room, 0, (last - first) * size);
     await file.readInto(tensor, first * size, stored);
     for (let row = start; row < end; row++) {
       const from = (order.of(row) - first) * size;
       into.set(stored.subarray(from, from + size), (row - start) * size);
     }
-    return into;
+    file.staging.give(room);
   }
 
   #room(bytes: number): ArrayBuffer {
     if (this.#buffer === undefined || this.#buffer.byteLength < bytes) this.#buffer = new ArrayBuffer(bytes);
     return this.#buffer;
-  }
-
-  #blockRoom(bytes: number): Uint8Array {
-    if (this.#blocks === undefined || this.#blocks.byteLength < bytes) this.#blocks = new Uint8Array(bytes);
-    return this.#blocks.subarray(0, bytes);
   }
 }

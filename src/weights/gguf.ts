@@ -8,6 +8,7 @@
  */
 
 import { type FileHandle, open } from 'node:fs/promises';
+import { Staging } from '../device/staging.js';
 import { KvantError } from '../errors.js';
 import { refuseForeignFormat } from './foreign-formats.js';
 import { headerError, truncated } from './gguf-errors.js';
@@ -24,6 +25,8 @@ export class GgufFile {
   readonly version: number;
   readonly metadata: GgufMetadata;
   readonly tensors: ReadonlyMap<string, GgufTensor>;
+  /** Rooms that stored rows are read into before they become something else. */
+  readonly staging = new Staging();
   readonly #handle: FileHandle;
 
   private constructor(
@@ -91,6 +94,7 @@ export class GgufFile {
 
   /** Closes the file. Reads that come later fail. */
   async close(): Promise<void> {
+    this.staging.clear();
     await this.#handle.close();
   }
 

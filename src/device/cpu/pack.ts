@@ -3,18 +3,9 @@ import { KvantError } from '../../errors.js';
 import { Staging } from '../staging.js';
 import type { MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../weights.js';
 import { columnUnit, holdsRows, roomBytes, sameFormat, wholeRowBytes } from '../weights.js';
-import { CodeBlockPacker } from './pack-codes.js';
-import { FloatBlockPacker } from './pack-float.js';
-import type { BlockPacker, KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
+import { BlockPacker } from './pack-blocks.js';
+import type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
-import {
-  AffineMetas,
-  ByteMetas,
-  ExponentMetas,
-  FloatByteMetas,
-  HalfMetas,
-  KQuantMetas,
-} from './pack-metas.js';
 
 export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 export { packedBytes } from './pack-layout.js';
@@ -108,58 +99,33 @@ async function packSegment(
   const size = blockBytes(cols, format);
   const padded = blockCount(rows) * BLOCK_ROWS;
   const tail = new Float32Array(padded * 2);
-  const packer = packerOf(cols, format, options.build);
-  const flush = (row: number) => {
-    const block = Math.floor(row / BLOCK_ROWS);
-    packer.flush(new Uint32Array(memory.buffer, segment.at + block * size, size / 4));
-  };
+  const packer = new BlockPacker(cols, format, options.build, (first, blocks, factors) => {
+    const odd = factors.findIndex(Number.isNaN);
+    if (odd >= 0) throw notFinite(parts, first + odd);
+    new Uint8Array(memory.buffer).set(blocks, segment.at + (first / BLOCK_ROWS) * size);
+    tail.set(factors, first);
+  });
   const { staging = new Staging() } = options;
   let row = 0;
   for (const [index, part] of parts.entries()) {
     const bias = biases[index];
     if (bias) tail.set(checkedBias(await bias.read(), bias.name, part), padded + row);
     const rowBytes = wholeRowBytes(cols, format);
-    const piece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes));
+    const piece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes / BLOCK_ROWS)) * BLOCK_ROWS;
     const room = staging.take(roomBytes(cols, format, Math.min(piece, part.rows)));
     for (let start = 0; start < part.rows; start += piece) {
       const end = Math.min(part.rows, start + piece);
       const data = await part.readRows(start, end, room);
       checkPiece(part, data, end - start);
-      for (let i = 0; i < end - start; i++, row++) {
-        const factor = packer.addRow(row % BLOCK_ROWS, data, i);
-        if (Number.isNaN(factor)) throw notFinite(part, start + i);
-        tail[row] = factor;
-        if (row % BLOCK_ROWS === BLOCK_ROWS - 1) flush(row);
-      }
+      packer.add(data, end - start);
       options.onBytes?.((end - start) * rowBytes);
     }
     staging.give(room);
+    row += part.rows;
   }
-  if (row % BLOCK_ROWS !== 0) flush(row);
+  packer.finish();
   new Float32Array(memory.buffer, segment.at + blockCount(rows) * size, tail.length).set(tail);
 }
-
-function packerOf(cols: number, format: MatrixFormat, build: KernelBuild): BlockPacker {
-  switch (format.kind) {
-    case 'float':
-      return new FloatBlockPacker(cols, format.dtype);
-    case 'affine':
-      return new CodeBlockPacker(cols, format.bits, new AffineMetas(cols, format), build);
-    case 'k-quant':
-      return new CodeBlockPacker(cols, format.bits, new KQuantMetas(cols, format), build);
-    case 'symmetric':
-      return new CodeBlockPacker(cols, format.bits, new HalfMetas(cols), build);
-    case 'lut4':
-      return new CodeBlockPacker(cols, 4, new LUT4_METAS[format.scale](cols), build);
-  }
-}
-
-const LUT4_METAS = {
-  f16: HalfMetas,
-  e8m0: ExponentMetas,
-  'f16-i8': ByteMetas,
-  'f32-e4m3': FloatByteMetas,
-} as const;
 
 function checkParts(parts: readonly MatrixSource[]): void {
   const first = parts[0];
@@ -194,10 +160,15 @@ function badMatrix(name: string, message: string): KvantError {
   });
 }
 
-function notFinite(part: MatrixSource, row: number): KvantError {
-  return new KvantError('weights-not-finite', `${part.name}: row ${row} holds an infinity or NaN.`, {
+/** @param stacked a row of all parts */
+function notFinite(parts: readonly MatrixSource[], stacked: number): KvantError {
+  let row = stacked;
+  let index = 0;
+  for (; row >= parts[index]!.rows; index++) row -= parts[index]!.rows;
+  const { name } = parts[index]!;
+  return new KvantError('weights-not-finite', `${name}: row ${row} holds an infinity or NaN.`, {
     kind: 'model',
-    where: part.name,
+    where: name,
     fix: 'The checkpoint is damaged: fetch it again, or use one in bf16 or f32.',
   });
 }

@@ -1,0 +1,76 @@
+/**
+ * Rows of weights into packed blocks (../pack-layout.ts). A module of its own, without shared memory: the host copies rows in, calls,
+ * and copies blocks out (../pack-blocks.ts).
+ */
+import { packFloats as floats } from './floats';
+import { chunkNibbles, chunkPlanes, widenRow } from './planes';
+import {
+  HEAD_NONE, HEAD_PAIRS, TAIL_BYTE, TAIL_HALVES, TAIL_PAIRS, TAIL_TWO_BYTES, TAIL_WIDE,
+} from '../pack-kinds';
+import { pairs, rowHalves, scaleHalves, twoBytes, oneByte, wide } from './metas';
+
+const BLOCK_ROWS: u32 = 8;
+const CHUNK: u32 = 32;
+const SUPERBLOCK: u32 = 256;
+
+/**
+ * Packs blocks of 8 rows of codes.
+ *
+ * @param blocks how many; all their rows are there, those that pad the last are zeros
+ * @param bits of a code
+ * @param head, tail what stands before a superblock, and behind `unit` columns
+ * @param relaxed the byte order of the builds with relaxed SIMD
+ * @param scales, biases, subscales rows of `…Row` bytes each; halves are f16 where `shifted`, and change here
+ * @param room of 8 · cols bytes
+ * @param to where blocks go, and `factors` f32 of each row: NaN where the row holds a number that is none
+ */
+export function packCodes(
+  blocks: u32, cols: u32, bits: u32, head: u32, tail: u32, unit: u32, relaxed: bool, shifted: bool,
+  data: usize, scales: usize, scaleRow: u32, biases: usize, biasRow: u32, subscales: usize, subRow: u32,
+  room: usize, to: usize, factors: usize,
+): void {
+  const dataRow = (cols * bits) >> 3;
+  const widened = bits != 4 && bits != 8;
+  for (let b: u32 = 0; b < blocks; b++) {
+    if (shifted) {
+      for (let r: u32 = 0; r < BLOCK_ROWS; r++)
+        store<f32>(factors + (r << 2), scaleHalves(scales + r * scaleRow, scaleRow, biases + r * biasRow, biasRow));
+    }
+    if (widened) {
+      for (let r: u32 = 0; r < BLOCK_ROWS; r++) widenRow(data + r * dataRow, cols, bits, room + r * cols);
+    }
+    for (let c: u32 = 0; c < cols; c += CHUNK) {
+      if (head != HEAD_NONE && c % SUPERBLOCK == 0) {
+        const at: usize = (c / SUPERBLOCK) << 1;
+        to = head == HEAD_PAIRS
+          ? pairs(scales + at, scaleRow, biases + at, biasRow, to)
+          : rowHalves(scales + at, scaleRow, to);
+      }
+      to = bits == 4
+        ? chunkNibbles(data + (c >> 1), dataRow, relaxed, to)
+        : widened
+          ? chunkPlanes(room + c, cols, bits, relaxed, to)
+          : chunkPlanes(data + c, dataRow, 8, relaxed, to);
+      const end = c + CHUNK;
+      if (end % unit != 0) continue;
+      const group: usize = c / unit;
+      if (tail == TAIL_PAIRS) to = pairs(scales + (group << 1), scaleRow, biases + (group << 1), biasRow, to);
+      else if (tail == TAIL_WIDE) to = wide(scales + (group << 2), scaleRow, biases + (group << 2), biasRow, to);
+      else if (tail == TAIL_HALVES) to = rowHalves(scales + (group << 1), scaleRow, to);
+      else if (tail == TAIL_BYTE) to = oneByte(subscales + group, subRow, to);
+      else if (tail == TAIL_TWO_BYTES) to = twoBytes(subscales + (group << 1), subRow, to);
+    }
+    data += BLOCK_ROWS * dataRow;
+    scales += BLOCK_ROWS * scaleRow;
+    biases += BLOCK_ROWS * biasRow;
+    subscales += BLOCK_ROWS * subRow;
+    factors += BLOCK_ROWS << 2;
+  }
+}
+
+/** Packs blocks of 8 rows of floats: f32, f16 (`shifted`) or bf16. As packCodes. */
+export function packFloats(
+  blocks: u32, cols: u32, bytes: u32, shifted: bool, data: usize, to: usize, factors: usize,
+): void {
+  floats(blocks, cols, bytes, shifted, data, to, factors);
+}
