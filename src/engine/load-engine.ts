@@ -89,7 +89,7 @@ async function start(
   const worker = await thread;
   const { client, info, text } = await EngineClient.start(config, loadText, worker, options, internals);
   const described = describe(name, weights, text, options, info, epochNow() - startedAt);
-  const vision = await openVision(weights, info, options);
+  const vision = await openVision(weights, info, options, text);
   return { client, text, info: described, contextRaise: info.contextRaise, vision };
 }
 

@@ -59,7 +59,7 @@ export interface HostInfo {
   readonly memory: EngineInfo['memory'];
   readonly limits: EngineLimits;
   /** Null for a model that reads text only. */
-  readonly vision: { readonly imageToken: number } | null;
+  readonly vision: { readonly imageToken: number | string } | null;
   /** What longer prompts need. */
   readonly contextRaise: ContextRaise;
 }

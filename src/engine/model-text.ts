@@ -143,6 +143,11 @@ export class ModelText {
     return leftOut ? new Uint8Array(0) : tokenBytes(table, id);
   }
 
+  /** The id of a token, by its text; undefined for one that there is not. */
+  idOf(token: string): number | undefined {
+    return this.#require().tokenizer.idOf(token);
+  }
+
   /** How a token is written, a special one too. */
   spellingOf(id: number): string {
     return new TextDecoder().decode(this.bytesOf(id, true));

@@ -211,7 +211,8 @@ export class Requests {
     const reading = vision.reader.read(asked.messages, waiter, imageProcessor);
     return reading.then(async ({ messages, pictures: read, seen }) => {
       const pieces = read.map((picture) => picture.pieces);
-      const pictures = { token: vision.imageToken, placeholder: vision.placeholder, pieces };
+      const { imageToken: token, placeholder, asText } = vision;
+      const pictures = { token, placeholder, asText, pieces };
       const prompt = await this.#texts.prepare({ ...asked, messages, pictures }, sampling, waiter);
       const placed = read.map(({ pieces: _, ...picture }, i) => {
         const runs = prompt.runs![i]!;

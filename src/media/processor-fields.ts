@@ -7,6 +7,8 @@ export type ProcessorJson = Readonly<Record<string, unknown>>;
 
 export const CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073] as const;
 export const CLIP_STD = [0.26862954, 0.26130258, 0.27577711] as const;
+export const IMAGENET_MEAN = [0.485, 0.456, 0.406] as const;
+export const IMAGENET_STD = [0.229, 0.224, 0.225] as const;
 export const HALF = [0.5, 0.5, 0.5] as const;
 
 /** PIL's numbers of filters. */

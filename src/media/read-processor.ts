@@ -7,7 +7,7 @@ import type { ImageProcessor, TowerInput } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
 import { readQwenProcessor } from './qwen-processor.js';
 import { readClipProcessor, readGemma3Processor, readSiglipProcessor } from './square-processor.js';
-import { readIdefics3Processor, readInternVlProcessor } from './tile-processor.js';
+import { readIdefics3Processor, readInternVlChatProcessor, readInternVlProcessor } from './tile-processor.js';
 
 type ReadProcessor = (fields: ProcessorFields, tower: TowerInput) => ImageProcessor;
 
@@ -17,6 +17,7 @@ const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   Idefics3ImageProcessor: readIdefics3Processor,
   SmolVLMImageProcessor: readIdefics3Processor,
   GotOcr2ImageProcessor: readInternVlProcessor,
+  InternVLImageProcessor: readInternVlChatProcessor,
   CLIPImageProcessor: readClipProcessor,
   SiglipImageProcessor: readSiglipProcessor,
   Gemma3ImageProcessor: readGemma3Processor,

@@ -10,7 +10,14 @@ import {
   valueTables,
   writeTile,
 } from './processor.js';
-import { CLIP_MEAN, CLIP_STD, HALF, type ProcessorFields } from './processor-fields.js';
+import {
+  CLIP_MEAN,
+  CLIP_STD,
+  HALF,
+  IMAGENET_MEAN,
+  IMAGENET_STD,
+  type ProcessorFields,
+} from './processor-fields.js';
 import { resizeImage } from './resize.js';
 
 export interface TileSettings extends PixelValues {
@@ -30,6 +37,8 @@ export interface TileSettings extends PixelValues {
         readonly least: number;
         readonly most: number;
       };
+  /** The whole is one more tile, where there are several. */
+  readonly whole: boolean;
 }
 
 /** No side is longer. */
@@ -49,6 +58,7 @@ export function readIdefics3Processor(fields: ProcessorFields, tower: TowerInput
       longest: fields.within('size', ['longest_edge']).count('longest_edge') ?? 4 * 364,
       splits: fields.flag('do_image_splitting', true),
     },
+    whole: true,
   });
 }
 
@@ -66,6 +76,24 @@ export function readInternVlProcessor(fields: ProcessorFields, tower: TowerInput
     tile,
     patchSize: tower.patchSize,
     rule: { kind: 'ratio', least, most },
+    whole: true,
+  });
+}
+
+/** The one of InternVL as OpenGVLab has it, by what config.json says of it. Errors: `invalid-preprocessor`. */
+export function readInternVlChatProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  const tile = fields.count('size') ?? 448;
+  fields.agree('size', tile, tileSize(tower, tile));
+  return new TileProcessor({
+    ...fields.pixels('bicubic', IMAGENET_MEAN, IMAGENET_STD),
+    tile,
+    patchSize: tower.patchSize,
+    rule: {
+      kind: 'ratio',
+      least: fields.count('dynamic_min_num') ?? 1,
+      most: fields.count('dynamic_max_num') ?? 12,
+    },
+    whole: fields.flag('dynamic_use_thumbnail', true),
   });
 }
 
@@ -89,7 +117,7 @@ export class TileProcessor implements ImageProcessor {
     const { rows, cols } =
       rule.kind === 'edge' ? tilesOfEdge(width, height, tile, rule) : tilesOfRatio(width, height, tile, rule);
     const one = rows === 1 && cols === 1;
-    return { rows: side, cols: side, ...(one ? {} : { tiles: { rows, cols, whole: true } }) };
+    return { rows: side, cols: side, ...(one ? {} : { tiles: { rows, cols, whole: this.settings.whole } }) };
   }
 
   patches(image: RgbImage): Float32Array {

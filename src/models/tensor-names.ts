@@ -141,7 +141,7 @@ const HARMLESS: readonly RegExp[] = [
   /\.self_attn\.(masked_)?bias$/,
   /\.self_attn\.[kv]_scale$/,
   /^(model\.)?(visual|vision_tower|vision_model|vision_embedder|vision_encoder|vision_language_adapter)\./,
-  /^(model\.)?(embed_vision|audio_tower|embed_audio|multi_modal_projector|mm_projector|patch_merger)\./,
+  /^(model\.)?(embed_vision|audio_tower|embed_audio|multi_modal_projector|mm_projector|mlp1|patch_merger)\./,
   /^(model\.)?mtp\./,
 ];
 

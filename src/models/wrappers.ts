@@ -18,6 +18,8 @@ interface Wrapper {
   readonly defaults?: Readonly<Record<string, JsonObject>>;
   /** What its decoder does whatever the config says of it. */
   readonly fixed?: JsonObject;
+  /** Where the decoder's config is. Default: `text_config`. */
+  readonly section?: string;
   /** What sees in it. Default: something that kvant does not have. */
   readonly tower?: VisionName;
 }
@@ -138,6 +140,14 @@ const WRAPPERS: readonly Wrapper[] = [
     tower: 'internvl',
   },
   {
+    // As OpenGVLab has it.
+    architecture: 'InternVLChatModel',
+    modelType: 'internvl_chat',
+    text: 'qwen2',
+    section: 'llm_config',
+    tower: 'internvl-chat',
+  },
+  {
     architecture: 'Lfm2VlForConditionalGeneration',
     modelType: 'lfm2_vl',
     text: 'lfm2',
@@ -195,7 +205,7 @@ export function unwrap(
       known.architecture.toLowerCase() === named || (named === undefined && known.modelType === modelType),
   );
   if (wrapper === undefined) return null;
-  const text = fields.object('text_config');
+  const text = fields.object('text_config') ?? fields.object(wrapper.section ?? 'text_config');
   const inner = text === null ? fields : SHARED.reduce((found, name) => filled(found, fields, name), text);
   const stated = inner.text('model_type') ?? wrapper.text;
   const textType = TEXT_TYPES[stated] ?? stated;

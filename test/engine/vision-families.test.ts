@@ -1,56 +1,13 @@
 /** Families that see, each a tiny model of transformers (scripts/fixtures/vision_families.py): pixels, features, prompts, answers. */
-import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { Engine } from '../../src/engine/engine.js';
-import { VisionEncoder } from '../../src/engine/vision/encoder.js';
-import type { ImageProcessor } from '../../src/media/processor.js';
-import { readProcessor } from '../../src/media/read-processor.js';
-import { loadModel } from '../../src/models/load.js';
-import { openModel } from '../../src/models/open.js';
-import { towerInput } from '../../src/models/vision/tower.js';
-import { type DeviceSpec, featureBound, kernelDevices } from '../devices/devices.js';
-import { relativeError } from '../devices/numbers.js';
-import { picture } from '../setup/picture.js';
+import { type DeviceSpec, kernelDevices } from '../devices/devices.js';
+import { type Case, casesOf, checkAnswer, checkTower, messagesOf, ROOT } from './vision-fixtures.js';
 
-const ROOT = join(import.meta.dirname, '../fixtures/vision-families');
 const NAMES = readdirSync(ROOT);
-
-interface Case {
-  readonly sizes: readonly (readonly [number, number])[];
-  readonly pixels: readonly string[];
-  readonly features: readonly string[];
-  readonly ids: readonly number[];
-  readonly logits: string;
-  readonly continuation: readonly number[];
-  readonly margins: readonly number[];
-}
-
-const json = (name: string, file: string): unknown =>
-  JSON.parse(readFileSync(join(ROOT, name, file), 'utf8'));
-const casesOf = (name: string): readonly Case[] =>
-  (json(name, 'expected.json') as { cases: readonly Case[] }).cases;
-
-function floats(base64: string): Float32Array {
-  const bytes = Uint8Array.from(Buffer.from(base64, 'base64'));
-  return new Float32Array(bytes.buffer);
-}
-
-const pictures = ({ sizes }: Case) => sizes.map(([width, height], i) => picture(width, height, i + 3));
-
-async function messagesOf(one: Case) {
-  const content: unknown[] = [{ type: 'text', text: 'See ' }];
-  for (const [i, { width, height, pixels }] of pictures(one).entries()) {
-    const image = await sharp(pixels, { raw: { width, height, channels: 3 } })
-      .png()
-      .toBuffer();
-    content.push({ type: 'image', image }, { type: 'text', text: `no. ${i} and\n\nthe rest` });
-  }
-  return [{ role: 'user', content }];
-}
 
 describe.each(kernelDevices)('towers of families on $name', (spec: DeviceSpec) => {
   let device: Device;
@@ -62,37 +19,7 @@ describe.each(kernelDevices)('towers of families on $name', (spec: DeviceSpec) =
   });
 
   it.each(NAMES)('%s gives the pixels and the features of the reference', async (name) => {
-    await using opened = await openModel(join(ROOT, name));
-    const { vision } = opened.definition;
-    const model = await loadModel(opened.source, opened.definition, device);
-    const config = json(name, 'preprocessor_config.json') as Record<string, unknown>;
-    const processor: ImageProcessor = readProcessor(config, towerInput(vision!));
-    const encoder = new VisionEncoder(device, model);
-    try {
-      const cases = spec.slow ? casesOf(name).slice(-1) : casesOf(name);
-      const apart: Float32Array[] = [];
-      const all = cases.flatMap((one) =>
-        pictures(one).map((image, i) => {
-          const patches = processor.patches(image);
-          const hash = createHash('sha256').update(new Uint8Array(patches.buffer)).digest('hex');
-          expect(hash).toBe(one.pixels[i]);
-          return { grid: processor.grid(image.width, image.height), patches };
-        }),
-      );
-      for (const one of all) apart.push(...(await encoder.encode([one])));
-      cases
-        .flatMap(({ features }) => features)
-        .forEach((want, i) => {
-          expect(apart[i]!.length).toBe(floats(want).length);
-          expect(relativeError(apart[i]!, floats(want))).toBeLessThan(featureBound(spec));
-        });
-      if (!spec.bitwise) return;
-      // All in one launch, in another order: each has the bits that it has alone.
-      const together = await encoder.encode(all.toReversed());
-      expect(together.reverse()).toEqual(apart);
-    } finally {
-      await encoder.dispose();
-    }
+    await checkTower(spec, device, join(ROOT, name), casesOf(name));
   });
 });
 
@@ -109,20 +36,7 @@ describe.each(NAMES)('%s', (name) => {
   it.each(casesOf(name).map((one) => [JSON.stringify(one.sizes), one] as const))(
     'answers pictures of %s as the reference',
     async (_, one) => {
-      const request = { temperature: 0, maxTokens: 16, ignoreEos: true, logprobs: true, topLogprobs: 20 };
-      const answer = engine.chat({ messages: await messagesOf(one), ...request });
-      const { tokenIds, choices } = await answer.result;
-      expect(answer.promptTokenIds).toEqual(one.ids);
-      // Where two tokens are as good as one, either may come; what follows is then another text.
-      const close = one.margins.findIndex((margin) => margin < 1e-3);
-      const sure = close < 0 ? one.continuation.length : close;
-      expect(sure).toBeGreaterThan(4);
-      expect(tokenIds.slice(0, sure)).toEqual(one.continuation.slice(0, sure));
-      const logits = floats(one.logits);
-      const most = logits.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
-      const sum = Math.log(logits.reduce((total, value) => total + Math.exp(value), 0));
-      for (const { id, logprob } of choices[0]!.logprobs![0]!.top)
-        expect(Math.abs(logprob - (logits[id]! - sum))).toBeLessThan(2e-4 * most);
+      await checkAnswer(engine, one);
     },
   );
 });

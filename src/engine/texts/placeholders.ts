@@ -16,6 +16,8 @@ export interface PictureTokens {
   readonly token: number;
   /** What the template writes for a picture; null: the image token. */
   readonly placeholder: string | null;
+  /** What the template is given for a picture, where it is given texts alone. Null or absent: parts that are pictures. */
+  readonly asText?: string | null;
   /** What becomes of each, in order. */
   readonly pieces: readonly (readonly PromptPiece[])[];
 }
@@ -48,6 +50,20 @@ export function guardMessages(
   };
   const guarded = messages.map((message) => guard(message) as EngineChatMessage);
   return found ? { messages: guarded, cut } : { messages, cut: null };
+}
+
+/** Messages whose pictures are text: `asText` for each, texts that follow each other on lines of their own. */
+export function writePictures(messages: readonly EngineChatMessage[], asText: string): EngineChatMessage[] {
+  return messages.map((message) => {
+    const { content } = message as { readonly content?: unknown };
+    if (!Array.isArray(content) || !content.some((part) => part?.type === 'image')) return message;
+    let text = '';
+    content.forEach((part: { readonly type?: unknown; readonly text?: unknown }, i) => {
+      if (part?.type === 'image') text += asText;
+      else text += `${i > 0 && content[i - 1]?.type !== 'image' ? '\n' : ''}${part?.text ?? ''}`;
+    });
+    return { ...message, content: text };
+  });
 }
 
 /**

@@ -9,7 +9,13 @@ import { type ContextRaise, contextExceeded } from '../core-errors.js';
 import type { ModelText, RenderChatOptions } from '../model-text.js';
 import type { EngineChatMessage } from '../types.js';
 import type { TokenRun } from '../vision/pictures.js';
-import { expandPictures, guardMessages, type PictureTokens, showPictures } from './placeholders.js';
+import {
+  expandPictures,
+  guardMessages,
+  type PictureTokens,
+  showPictures,
+  writePictures,
+} from './placeholders.js';
 import type { TaskResult, TextTask, Watch } from './text-task.js';
 
 /** What is to become of a request's text. */
@@ -92,7 +98,9 @@ function encodePictures(
   const spelling = text.spellingOf(pictures.token);
   const placeholder = pictures.placeholder ?? spelling;
   const { messages, cut } = guardMessages(prompt.messages, [...new Set([placeholder, spelling])]);
-  const rendered = text.render(messages, prompt.options, true);
+  const { asText = null } = pictures;
+  const given = asText === null ? messages : writePictures(messages, asText);
+  const rendered = text.render(given, prompt.options, true);
   watch.check();
   const shown = showPictures(rendered, pictures, (token) => text.spellingOf(token));
   const pieces = cut === null ? [shown] : shown.split(cut);

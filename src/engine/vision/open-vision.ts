@@ -1,9 +1,12 @@
 /** What the caller's side needs of a model that sees. */
 
+import { KvantError } from '../../errors.js';
 import { parseModelConfig } from '../../models/families.js';
+import type { VisionDefinition } from '../../models/vision/tower.js';
 import { readJsonObject } from '../../text/json-file.js';
 import { asKvantError } from '../core-errors.js';
 import type { HostInfo, WeightOrigin } from '../messages.js';
+import type { ModelText } from '../model-text.js';
 import type { EngineOptions } from '../types.js';
 import { pictureAccess } from './picture-access.js';
 import { PictureReader } from './picture-reader.js';
@@ -13,6 +16,8 @@ export interface Vision {
   readonly imageToken: number;
   /** What the chat template writes for a picture; null: the image token. */
   readonly placeholder: string | null;
+  /** What templates are given for a picture where they are given texts alone; null: a part that is a picture. */
+  readonly asText: string | null;
 }
 
 /** Null where the model does not see, or nobody knows how its pictures are made. */
@@ -20,6 +25,7 @@ export async function openVision(
   weights: WeightOrigin,
   { vision, limits }: HostInfo,
   options: EngineOptions,
+  text: Pick<ModelText, 'idOf'>,
 ): Promise<Vision | null> {
   if (vision === null || weights.kind !== 'folder') return null;
   try {
@@ -28,18 +34,31 @@ export async function openVision(
     const json = await readJsonObject(weights.path, 'config.json', 'model-config');
     const { vision: definition } = parseModelConfig(json ?? {}, undefined, undefined, options.hfOverrides);
     if (definition === null) return null;
+    const imageToken = imageTokenOf(definition, text);
     return {
       reader: await PictureReader.open(weights.path, definition, {
         access,
         mostTokens: limits.maxContext,
         thread: options.worker ?? true,
       }),
-      imageToken: definition.imageToken,
+      imageToken,
       placeholder: definition.placeholder,
+      asText: definition.asText ?? null,
     };
   } catch (error) {
     const { message, fix } = asKvantError(error);
     options.onLog?.({ level: 'warn', message: `pictures are refused: ${message}`, fields: { fix } });
     return null;
   }
+}
+
+/** Errors: `tokenizer-broken` where no token has the text. */
+function imageTokenOf({ imageToken }: VisionDefinition, text: Pick<ModelText, 'idOf'>): number {
+  const id = typeof imageToken === 'number' ? imageToken : text.idOf(imageToken);
+  if (id !== undefined) return id;
+  throw new KvantError('tokenizer-broken', `the tokenizer has no token ${imageToken}`, {
+    kind: 'model',
+    where: 'tokenizer.json',
+    fix: 'Fetch the model again: its tokenizer is that of another model.',
+  });
 }

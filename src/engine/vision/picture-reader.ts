@@ -91,7 +91,7 @@ export class PictureReader {
     vision: VisionDefinition,
     options: PictureReaderOptions,
   ): Promise<PictureReader> {
-    const config = await readProcessorJson(folder);
+    const config = vision.processor ?? (await readProcessorJson(folder));
     if (config === undefined)
       throw new KvantError('invalid-preprocessor', `${folder} has no preprocessor_config.json.`, {
         kind: 'model',

@@ -4,6 +4,7 @@ import type { VisionFamily } from './family.js';
 import { gemma3 } from './gemma3-vision.js';
 import { gemma4 } from './gemma4-vision.js';
 import { idefics3 } from './idefics3-vision.js';
+import { internVlChat } from './internvl-chat-vision.js';
 import { internVl } from './internvl-vision.js';
 import { lfm2Vl } from './lfm2-vl-vision.js';
 import { llava, mistral3 } from './llava-vision.js';
@@ -18,6 +19,7 @@ export const VISION_FAMILIES = {
   gemma4,
   idefics3,
   internvl: internVl,
+  'internvl-chat': internVlChat,
   'lfm2-vl': lfm2Vl,
   llava,
   mistral3,

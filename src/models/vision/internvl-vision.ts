@@ -9,7 +9,7 @@ import { onlyAs, readActivation, readFeatureLayer } from './tower-fields.js';
 import { vitTower } from './vit-tower.js';
 
 /** InternVLVisionConfig. */
-const DEFAULTS: EncoderDefaults = {
+export const INTERN_VIT: EncoderDefaults = {
   ...SIGLIP,
   hiddenSize: 1024,
   intermediateSize: 4096,
@@ -21,7 +21,7 @@ const DEFAULTS: EncoderDefaults = {
 };
 const IMAGE_TOKEN = 151_667;
 /** Of nn.LayerNorm. */
-const NORM_EPS = 1e-5;
+export const NORM_EPS = 1e-5;
 
 export const internVl: VisionFamily = {
   name: 'internvl',
@@ -30,15 +30,11 @@ export const internVl: VisionFamily = {
     if (section === null) return null;
     const encoder = readInternVit(section);
     onlyAs(fields, 'vision_feature_select_strategy', 'default', 'default');
-    const ratio = fields.positive('downsample_ratio', 0.5);
-    const mergeSize = Math.trunc(1 / ratio);
-    const { side } = encoder;
-    if (side % mergeSize !== 0 || mergeSize * ratio !== 1)
-      throw fields.odd('downsample_ratio', ratio, `one by a divisor of a tile's side of ${side} patches`);
+    const mergeSize = readMergeSize(fields, encoder.side);
     const depth = readFeatureLayer(fields, encoder.depth, -1);
     const config = { ...encoder, depth, mergeSize, width: facts.hiddenSize };
     const activation = readActivation(fields, 'gelu', 'projector_hidden_act');
-    const each = (side / mergeSize) ** 2;
+    const each = (encoder.side / mergeSize) ** 2;
     const projector = twoLayers({ activation, bias: true, norm: NORM_EPS });
     return {
       tower: vitTower(config, projector, layout.groups),
@@ -52,12 +48,20 @@ export const internVl: VisionFamily = {
   },
 };
 
+/** `side`: patches a side of a tile. Errors: `model-config`. */
+export function readMergeSize(fields: ConfigFields, side: number): number {
+  const ratio = fields.positive('downsample_ratio', 0.5);
+  const mergeSize = Math.trunc(1 / ratio);
+  if (side % mergeSize === 0 && mergeSize * ratio === 1) return mergeSize;
+  throw fields.odd('downsample_ratio', ratio, `one by a divisor of a tile's side of ${side} patches`);
+}
+
 function readInternVit(fields: ConfigFields): Encoder {
   onlyAs(fields, 'norm_type', 'layer_norm', 'layer_norm');
   onlyAs(fields, 'use_qk_norm', false, false);
   onlyAs(fields, 'use_absolute_position_embeddings', true, true);
   onlyAs(fields, 'use_mean_pooling', true, true);
-  const read = readEncoder(fields, DEFAULTS);
+  const read = readEncoder(fields, INTERN_VIT);
   const { hiddenSize } = read.block;
   return {
     ...read,

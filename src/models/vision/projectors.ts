@@ -31,15 +31,31 @@ export interface TwoLayers {
 
 const AT = 'multi_modal_projector.';
 
+/** Names of the layers of {@link twoLayers}, without `.weight`. */
+export interface TwoLayerNames {
+  readonly norm: string;
+  readonly first: string;
+  readonly second: string;
+}
+
+const NAMES: TwoLayerNames = {
+  norm: `${AT}layer_norm`,
+  first: `${AT}linear_1`,
+  second: `${AT}linear_2`,
+};
+
 /** `W2 act(W1 norm(x))`, for LLaVA, InternVL and LFM2-VL. */
-export function twoLayers({ activation, bias, norm, inner: stated }: TwoLayers): Projector {
+export function twoLayers(
+  { activation, bias, norm, inner: stated }: TwoLayers,
+  names: TwoLayerNames = NAMES,
+): Projector {
   return {
     weights(weights, hiddenSize, mergeSize, width) {
       const cols = hiddenSize * mergeSize ** 2;
-      if (norm !== null) weights.norm('vision.out.norm', `${AT}layer_norm`, cols, true);
+      if (norm !== null) weights.norm('vision.out.norm', names.norm, cols, true);
       const inner = stated ?? width;
-      weights.matrix('vision.out.1', cols, [weights.part(`${AT}linear_1`, inner, bias)]);
-      weights.matrix('vision.out.2', inner, [weights.part(`${AT}linear_2`, width, bias)]);
+      weights.matrix('vision.out.1', cols, [weights.part(names.first, inner, bias)]);
+      weights.matrix('vision.out.2', inner, [weights.part(names.second, width, bias)]);
     },
     record(at, seen) {
       const { ops, weights } = at;

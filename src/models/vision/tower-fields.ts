@@ -70,20 +70,25 @@ export function readSide(fields: ConfigFields, name: string, fallback: number): 
 }
 
 /**
- * Blocks that are run, where `vision_feature_layer` names one of `depth + 1` hidden states: the first is before all blocks.
+ * Blocks that are run, where `vision_feature_layer` (`name`) names one of `depth + 1` hidden states: the first is before all blocks.
  * Errors: `model-config`, `model-config-unsupported` for several.
  */
-export function readFeatureLayer(fields: ConfigFields, depth: number, fallback: number): number {
-  const layer = fields.value('vision_feature_layer') ?? fallback;
+export function readFeatureLayer(
+  fields: ConfigFields,
+  depth: number,
+  fallback: number,
+  name = 'vision_feature_layer',
+): number {
+  const layer = fields.value(name) ?? fallback;
   if (Array.isArray(layer))
     throw fields.unsupported(
-      'vision_feature_layer',
+      name,
       'features of several blocks of a tower',
       'Use a model that takes those of one block.',
     );
   if (typeof layer === 'number' && Number.isSafeInteger(layer) && layer >= -depth - 1 && layer <= depth)
     return layer < 0 ? depth + 1 + layer : layer;
-  throw fields.odd('vision_feature_layer', layer, `a block of a tower of ${depth}`);
+  throw fields.odd(name, layer, `a block of a tower of ${depth}`);
 }
 
 /** Refuses what a field says other than what is computed. Errors: `model-config-unsupported`. */

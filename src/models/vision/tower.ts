@@ -6,6 +6,7 @@
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { ImageGrid, TowerInput } from '../../media/processor.js';
+import type { ProcessorJson } from '../../media/processor-fields.js';
 import type { LookingAhead, MatrixSpec, VectorSpec, Weights } from '../layout.js';
 
 export type PatchGrid = ImageGrid;
@@ -74,8 +75,8 @@ export interface LookAhead {
 /** How a model sees. */
 export interface VisionDefinition {
   readonly tower: TowerDefinition;
-  /** The token that stands where a picture's rows go, once for each. */
-  readonly imageToken: number;
+  /** The token that stands where a picture's rows go, once for each: its id, or its text where config.json does not say the id. */
+  readonly imageToken: number | string;
   /** Patches a side that become one token. */
   readonly mergeSize: number;
   /** Tokens of pictures turn by time, row and column (positions.ts); else all tokens turn by their index. */
@@ -84,6 +85,10 @@ export interface VisionDefinition {
   readonly ahead?: LookAhead | null;
   /** What the chat template writes for a picture. Null: the image token. */
   readonly placeholder: string | null;
+  /** Chat templates are given texts alone: this text for a picture. Default: they are given parts that are pictures. */
+  readonly asText?: string;
+  /** How pictures are made, whatever preprocessor_config.json says. Default: as the file says. */
+  readonly processor?: ProcessorJson;
   /** What stands for a picture in a prompt. */
   pieces(grid: PatchGrid): readonly PromptPiece[];
 }
