@@ -2,18 +2,22 @@
 
 import { KvantError } from '../errors.js';
 import { ByteCache } from '../grammar/byte-cache.js';
+import { type ForcedRuns, runFrom } from '../grammar/forced-runs.js';
 import { GrammarMasks } from '../grammar/masks.js';
 import { Matcher, type ParserState } from '../grammar/matcher.js';
 import type { GrammarTables } from '../grammar/tables.js';
+import { suppressedIds } from '../sampling/draws-left.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
-import type { Constrain, Constraint } from './constraint.js';
+import type { Constrain, Constraint, ForcedRun } from './constraint.js';
+import type { CoreRequest } from './sequence.js';
 import type { TokenTries } from './texts/grammar-task.js';
-import { type ThinkingBudget, withThinkingBudget } from './thinking-budget.js';
+import { withThinkingBudget } from './thinking-budget.js';
 
 /** What a request brings. Plain data. */
 export interface RowGrammar {
   readonly tables: GrammarTables;
   readonly tries: TokenTries;
+  readonly runs: ForcedRuns;
 }
 
 /** Bytes of grammars whose states are kept for the next request with the same. */
@@ -41,17 +45,14 @@ export class Grammars {
   }
 
   /** All that a request is held to; null for nothing. */
-  constrainAll(
-    grammar: RowGrammar | undefined,
-    thinking: ThinkingBudget | undefined,
-    continuation: boolean,
-  ): Constrain | null {
-    const held = grammar === undefined ? null : this.constrain(grammar, continuation);
+  constrainAll(request: CoreRequest): Constrain | null {
+    const { grammar, thinking, continuation } = request;
+    const held = grammar === undefined ? null : this.constrain(grammar, continuation, takesRuns(request));
     return thinking === undefined ? held : withThinkingBudget(thinking, this.#table, held);
   }
 
-  /** `continuation`: the answer goes on where the prompt's text ends. */
-  constrain({ tables, tries }: RowGrammar, continuation: boolean): Constrain {
+  /** `continuation`: the answer goes on where the prompt's text ends. `mayRun`: tokens may be forced. */
+  constrain({ tables, tries, runs }: RowGrammar, continuation: boolean, mayRun: boolean): Constrain {
     if (this.#masks === null) {
       const make = (trie: TokenTries['all']): GrammarMasks =>
         new GrammarMasks(trie, this.#endIds, this.#vocabSize);
@@ -66,8 +67,14 @@ export class Grammars {
     }
     const known = matcher;
     const begins = !continuation && tries.first !== null;
-    return () => new GrammarConstraint(known, masks.all, begins ? masks.first : null, this.#table);
+    const forced = mayRun ? runs : null;
+    return () => new GrammarConstraint(known, masks.all, begins ? masks.first : null, this.#table, forced);
   }
+}
+
+/** A token that the request rules out, now or always, is forced on nobody. */
+function takesRuns({ rules, sampling }: CoreRequest): boolean {
+  return rules.banned.length === 0 && sampling.minTokens === 0 && suppressedIds(rules).size === 0;
 }
 
 /** One for each choice. */
@@ -77,27 +84,47 @@ class GrammarConstraint implements Constraint {
   /** Null once the text has begun, and where its beginning is as the rest. */
   #first: GrammarMasks | null;
   readonly #table: TokenTable;
+  /** Null where none are taken. */
+  readonly #runs: ForcedRuns | null;
   #state: ParserState;
 
-  constructor(matcher: Matcher, masks: GrammarMasks, first: GrammarMasks | null, table: TokenTable) {
+  constructor(
+    matcher: Matcher,
+    masks: GrammarMasks,
+    first: GrammarMasks | null,
+    table: TokenTable,
+    runs: ForcedRuns | null,
+  ) {
     this.#matcher = matcher;
     this.#masks = masks;
     this.#first = first;
     this.#table = table;
+    this.#runs = runs;
     this.#state = matcher.start;
   }
 
   /** Errors: `no-token-fits`. */
-  next(last: number | null): Uint32Array {
+  next(last: number | null, mayRun = true): Uint32Array | ForcedRun {
     const first = this.#first;
     if (last !== null) {
       this.#state = this.#after(last, first !== null);
       this.#first = null;
     }
-    const masks = last === null && first !== null ? first : this.#masks;
-    const mask = masks.mask(this.#matcher, this.#state);
+    const begins = last === null && first !== null;
+    const run = mayRun && !begins ? this.#takeRun() : null;
+    const mask = (begins ? first : this.#masks).mask(this.#matcher, this.#state);
     if (mask.every((word) => word === 0)) throw noTokenFits();
-    return mask;
+    return run === null ? mask : { run, behind: mask };
+  }
+
+  /** Goes on to where the next token is not forced; null where it is not anyway. */
+  #takeRun(): Int32Array | null {
+    const { places, done } = this.#state;
+    const [place] = places;
+    if (this.#runs === null || place === undefined || places.length > 1 || done) return null;
+    const run = runFrom(this.#runs, place.state);
+    for (const id of run ?? []) this.#state = this.#after(id, false);
+    return run;
   }
 
   #after(id: number, isFirst: boolean): ParserState {

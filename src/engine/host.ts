@@ -5,6 +5,7 @@
 
 import { serializeError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
+import { withResolvers } from './generation.js';
 import { type HostCallbacks, type LoadedHost, loadHost } from './host-load.js';
 import {
   type FromHost,
@@ -15,7 +16,6 @@ import {
   toWireStats,
 } from './messages.js';
 import type { LoadProgress } from './types.js';
-import { withResolvers } from './with-resolvers.js';
 
 /** Milliseconds between two news of one phase: a message costs more than a small tensor. */
 const PROGRESS_EVERY_MS = 40;
@@ -99,9 +99,8 @@ export class EngineHost {
 
   #add(request: Extract<ToHost, { type: 'add' }>['request']): void {
     try {
-      const { grammar, thinking, continuation } = request;
       const loaded = this.#loaded;
-      loaded?.core.add(request, loaded.grammars.constrainAll(grammar, thinking, continuation));
+      loaded?.core.add(request, loaded.grammars.constrainAll(request));
       this.#post({ type: 'accepted', request: request.id });
     } catch (error) {
       this.#post({ type: 'refused', request: request.id, error: serializeError(asKvantError(error)) });

@@ -2,7 +2,7 @@
 
 import { NoSamplerRows, type RowRecord, type SamplerRows } from '../device/sampling.js';
 import type { KvantError } from '../errors.js';
-import type { ConstraintRule } from './constraint.js';
+import { type ConstraintAnswer, type ConstraintRule, isRun } from './constraint.js';
 import { asKvantError } from './core-errors.js';
 import type { Sequence } from './sequence.js';
 import type { TokenLogprobs } from './types.js';
@@ -56,16 +56,23 @@ export class PreparedRows {
   /** Asks the row's constraint about the token after `last`. No step under way may draw for the row's slot. */
   constrain(sequence: Sequence, last: number | null): void {
     sequence.asked = true;
-    const rule = sequence.constraint!.next(last);
-    if (!(rule instanceof Promise)) {
-      this.#takeRule(sequence, rule);
+    const { forcedRun } = sequence;
+    if (forcedRun !== null) {
+      // It drew what is forced.
+      if (++sequence.runAt === forcedRun.run.length) this.endRun(sequence);
+      else this.#takeRule(sequence, forcedRun.run[sequence.runAt]!);
       return;
     }
-    void rule.then(
+    const answer = sequence.constraint!.next(last);
+    if (!(answer instanceof Promise)) {
+      this.#takeAnswer(sequence, answer);
+      return;
+    }
+    void answer.then(
       (value) => {
         try {
           // It may have ended meanwhile, or have given its slot back: then it is told with the next one.
-          this.#takeRule(sequence, value);
+          this.#takeAnswer(sequence, value);
           this.#onRuled(sequence, null);
         } catch (error) {
           this.#onRuled(sequence, asKvantError(error));
@@ -75,8 +82,25 @@ export class PreparedRows {
     );
   }
 
+  /** All tokens of its run have come. */
+  endRun(sequence: Sequence): void {
+    const { behind } = sequence.forcedRun!;
+    sequence.forcedRun = null;
+    this.#takeRule(sequence, behind);
+  }
+
   release(slot: number): void {
     this.#rows.release(slot);
+  }
+
+  #takeAnswer(sequence: Sequence, answer: ConstraintAnswer): void {
+    if (!isRun(answer)) {
+      this.#takeRule(sequence, answer);
+      return;
+    }
+    sequence.forcedRun = answer;
+    sequence.runAt = 0;
+    this.#takeRule(sequence, answer.run[0]!);
   }
 
   #takeRule(sequence: Sequence, rule: ConstraintRule): void {

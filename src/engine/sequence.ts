@@ -9,7 +9,7 @@ import type { SamplingParams } from '../sampling/options.js';
 import type { DrawState, RowSampling } from '../sampling/row-sampling.js';
 import { seedWords } from '../sampling/seed.js';
 import type { TokenRules } from '../sampling/token-rules.js';
-import type { Constraint, ConstraintRule } from './constraint.js';
+import type { Constraint, ConstraintRule, ForcedRun } from './constraint.js';
 import type { RowGrammar } from './grammars.js';
 import type { SequencePrefix } from './prefix/sequence-prefix.js';
 import { ORDINARY_PLACE, type QueuePlace } from './scheduling/queue-place.js';
@@ -134,6 +134,11 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   /** What its constraint says of the token after `ruledAt` drawn ones; −1: it has said nothing yet. */
   rule: ConstraintRule = null;
   ruledAt = -1;
+  /** The tokens that come next, where they are forced: those from `runAt` on. Its rule is the first of them, until they are taken. */
+  forcedRun: ForcedRun | null = null;
+  runAt = 0;
+  /** Tokens that it had computed when it took those of a run without drawing them; Infinity before. */
+  decodesFrom = Number.POSITIVE_INFINITY;
   /** It has been asked at all. */
   asked = false;
   /** Draws that it was left out of since its last one, as the rule was not there in time. */
@@ -233,6 +238,32 @@ export class Sequence implements RunningView, WaitingView, DrawState {
 
   get forced(): number {
     return typeof this.rule === 'number' && this.ruled ? this.rule : -1;
+  }
+
+  get run(): boolean {
+    return this.computed >= this.decodesFrom;
+  }
+
+  /**
+   * Whether what is forced is taken without drawing it. The first token is drawn, as the prompt is to be computed before there is one.
+   * To skip one draw gains nothing where the device has the logits for it already.
+   */
+  get skipsDraws(): boolean {
+    const { forcedRun, phase, row } = this;
+    if (forcedRun === null || phase !== 'running' || !this.ruled || row.drawsAll) return false;
+    const left = forcedRun.run.length - this.runAt;
+    return this.ids.length > 0 && left > (this.recurrent ? 0 : 1);
+  }
+
+  /** The ids that are forced, each counted as a token of its own when it is asked for. */
+  *skipDraws(): Generator<number> {
+    const { run } = this.forcedRun!;
+    this.decodesFrom = this.computed;
+    while (this.runAt < run.length) {
+      this.length++;
+      this.drawsLeft--;
+      yield run[this.runAt++]!;
+    }
   }
 
   get floatStart(): boolean {

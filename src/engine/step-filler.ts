@@ -30,6 +30,7 @@ export class StepInFlight implements RetiredStep {
   /** It will be told. */
   watched = false;
   decoding = 0;
+  runTokens = 0;
   promptTokens = 0;
   depth = 0;
   submittedAt = 0;
@@ -54,6 +55,7 @@ export function fillStep(
   flight.computed = false;
   flight.watched = false;
   flight.decoding = 0;
+  flight.runTokens = 0;
   flight.promptTokens = 0;
   flight.depth = 0;
   for (let i = 0; i < plan.count; i++) {
@@ -83,12 +85,15 @@ export function fillStep(
       fillAhead(inputs, start, sequence, work.tokens);
     }
     inputs.tokenCount += work.tokens;
+    const decodes = sequence.run || (work.draws && work.tokens === 1);
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
     flight.reached[flight.rows] = sequence.computed;
     flight.members[flight.rows++] = sequence;
-    if (work.draws && work.tokens === 1) flight.decoding++;
-    else {
+    if (decodes) {
+      flight.decoding++;
+      flight.runTokens += work.tokens - 1;
+    } else {
       flight.promptTokens += work.tokens;
       flight.depth += (work.tokens * (sequence.computed - work.tokens / 2)) / 1000;
     }
@@ -126,12 +131,14 @@ export function fillDraw(inputs: StepInputs, flight: StepInFlight): void {
   for (let i = 0; i < flight.waits; i++) {
     const row = flight.waiting[i]!;
     const sequence = flight.drawn[row]!;
-    if (sequence.phase === 'running' && sequence.ruled) {
+    // More of its tokens are known meanwhile: it draws behind those.
+    const goesOn = sequence.computed < sequence.length;
+    if (sequence.phase === 'running' && sequence.ruled && !goesOn) {
       draw(inputs, row, sequence);
       continue;
     }
     flight.drawn[row] = null;
-    if (sequence.phase !== 'running') continue;
+    if (sequence.phase !== 'running' || goesOn) continue;
     sequence.late++;
     sequence.computed--;
     flight.reached[flight.waitingMembers[i]!] = sequence.computed;

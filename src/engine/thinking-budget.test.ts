@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { TOKEN_KNOWN, type TokenTable } from '../text/token-bytes.js';
-import type { ConstraintRule } from './constraint.js';
+import type { ConstraintAnswer, ConstraintRule } from './constraint.js';
 import { withThinkingBudget } from './thinking-budget.js';
 
 const TOKENS = [
@@ -79,6 +79,31 @@ describe('a budget of thoughts', () => {
     expect(rules(true, 4, [A, 4, 5, 6, A, A, A])).not.toContain(CLOSE);
     expect(rules(false, 1, [A, OPEN, A, A, A])).not.toContain(CLOSE);
     expect(rules(false, 1, [7, 5, 6, A])).toEqual(['inner', 'inner', 'inner', 'inner', SPACE]);
+  });
+
+  it('ends a block behind what is forced, and has nothing forced while it ends one', () => {
+    const asked: boolean[] = [];
+    const inner = {
+      next: (last: number | null, mayRun = true): ConstraintAnswer => {
+        asked.push(mayRun);
+        return mayRun && last === A ? { run: [OPEN, A, A], behind: INNER } : INNER;
+      },
+    };
+    const made = () =>
+      withThinkingBudget({ tokens: 2, open: false, marks, close: [CLOSE] }, table, () => inner)(0);
+    const constraint = made();
+    // The run begins the block and fills it.
+    expect(constraint.next(null)).toBe(INNER);
+    expect(constraint.next(SPACE)).toBe(INNER);
+    expect(constraint.next(OPEN)).toBe(INNER);
+    expect(constraint.next(A)).toEqual({ run: [OPEN, A, A], behind: CLOSE });
+    expect(asked).toEqual([true, true, true, true]);
+    expect(constraint.next(CLOSE)).toBe(INNER);
+    expect(constraint.next(A)).toEqual({ run: [OPEN, A, A], behind: INNER });
+    const full = made();
+    for (const id of [null, OPEN, SPACE]) full.next(id);
+    expect(full.next(A)).toBe(CLOSE);
+    expect(asked.at(-1)).toBe(false);
   });
 
   it('does not cut a character', () => {

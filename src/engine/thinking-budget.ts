@@ -1,7 +1,7 @@
 /** Ends a block of thoughts that grows too long, and lets the answer go on: on the engine's thread, between a row and its grammar. */
 
 import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
-import type { Constrain, Constraint, ConstraintRule } from './constraint.js';
+import { type Constrain, type Constraint, type ConstraintAnswer, isRun } from './constraint.js';
 
 /** What a request brings. Plain data. */
 export interface ThinkingBudget {
@@ -44,13 +44,26 @@ class BudgetConstraint implements Constraint {
     this.#phase = budget.open ? 'thinking' : 'start';
   }
 
-  next(last: number | null): ConstraintRule | Promise<ConstraintRule> {
-    const inner = this.#inner?.next(last) ?? null;
+  next(last: number | null, mayRun = true): ConstraintAnswer | Promise<ConstraintAnswer> {
     if (last !== null) this.#read(last);
-    const { tokens, close } = this.#budget;
-    if (this.#phase === 'thinking' && this.#thought >= tokens && !this.#inCharacter())
-      this.#phase = 'closing';
-    return this.#phase === 'closing' ? close[this.#closed]! : inner;
+    const ends = this.#ends();
+    const inner = this.#inner?.next(last, mayRun && !ends) ?? null;
+    if (ends) return this.#budget.close[this.#closed]!;
+    return inner instanceof Promise ? inner.then((answer) => this.#within(answer)) : this.#within(inner);
+  }
+
+  /** A run may begin a block or go beyond the budget by what is forced: the block is ended behind it. */
+  #within(answer: ConstraintAnswer): ConstraintAnswer {
+    if (!isRun(answer)) return answer;
+    for (let i = 0; i < answer.run.length; i++) this.#read(answer.run[i]!);
+    return this.#ends() ? { run: answer.run, behind: this.#budget.close[this.#closed]! } : answer;
+  }
+
+  /** Whether the block is to end now. */
+  #ends(): boolean {
+    const due = this.#phase === 'thinking' && this.#thought >= this.#budget.tokens;
+    if (due && !this.#inCharacter()) this.#phase = 'closing';
+    return this.#phase === 'closing';
   }
 
   #read(id: number): void {

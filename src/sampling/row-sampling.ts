@@ -1,6 +1,6 @@
 /** From a request's parameters to what a device takes: feature bits, the state of a row, the columns of a step. */
 
-import { FEATURE, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
+import { FEATURE, HISTORY_FEATURES, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
 import type { SamplingField, SamplingInputs } from '../device/sampling-inputs.js';
 import { suppressedIds } from './draws-left.js';
 import type { SamplingParams } from './options.js';
@@ -50,6 +50,11 @@ export class RowSampling {
   /** Whether results hold a record for the row. */
   get recorded(): boolean {
     return (this.features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT)) !== 0;
+  }
+
+  /** Whether each token has to be drawn, a forced one too: something is told of every draw, or the device counts the tokens. */
+  get drawsAll(): boolean {
+    return (this.features & (FEATURE.LOGPROBS | HISTORY_FEATURES)) !== 0;
   }
 
   get logprobs(): boolean {

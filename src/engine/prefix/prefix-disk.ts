@@ -12,10 +12,11 @@ import { farthestBorder, Restore, type RestoreHost } from '../../kv/disk/restore
 import { WriteBehind } from '../../kv/disk/write-behind.js';
 import type { ChainKeys, TokenSource } from '../../kv/prefix/chain-keys.js';
 import { agreedBorder } from '../../kv/prefix/holders.js';
+import type { PrefixLimits } from '../../kv/prefix/prefix-limits.js';
+import type { GroupMemory } from '../group-memory.js';
 import type { Sequence } from '../sequence.js';
 import type { PrefixDiskStats } from '../types.js';
-import type { FoundChains } from './group-caches.js';
-import type { PrefixCaches } from './prefix-caches.js';
+import type { FoundChains, GroupCaches } from './group-caches.js';
 
 /** Sequences restored at once, and how often one is. */
 const AT_ONCE = 2;
@@ -57,24 +58,33 @@ export class PrefixDisk {
   #closed: Promise<void> | null = null;
 
   /**
-   * `tokenMs`: what it takes to compute a token, 0 if unknown. `onRestored`: a held sequence need not wait any more.
+   * `blockBytes`: of each group. `tokenMs`: what it takes to compute a token, 0 if unknown. `onRestored`: a held sequence need
+   * not wait any more.
    */
-  constructor(tier: DiskTier, caches: PrefixCaches, tokenMs: () => number, onRestored: () => void) {
-    const { groups, floatStart, blockTokens, floatStartTokens } = caches;
+  constructor(
+    tier: DiskTier,
+    groups: readonly GroupMemory[],
+    main: GroupCaches,
+    floatStart: GroupCaches | null,
+    blockBytes: readonly PrefixLimits[],
+    floatStartTokens: number,
+    tokenMs: () => number,
+    onRestored: () => void,
+  ) {
     this.#tier = tier;
     this.#floatStartTokens = floatStartTokens;
     this.#tokenMs = tokenMs;
     this.#onRestored = onRestored;
     const host = (group: number, isFloatStart: boolean): RestoreHost => {
-      const { caches: ofKind, pools } = caches.of(isFloatStart);
+      const { caches, pools } = isFloatStart ? floatStart! : main;
       const device = groups[group]!.pool;
       const pool = pools[group]!;
       return {
-        cache: ofKind[group]!,
+        cache: caches[group]!,
         pool,
         device,
         firstId: isFloatStart ? device.spec.blocks : 0,
-        blockBytes: isFloatStart ? caches.blockBytes[group]!.floatStart : caches.blockBytes[group]!.blocks,
+        blockBytes: isFloatStart ? blockBytes[group]!.floatStart : blockBytes[group]!.blocks,
         tier,
         kind: { group, floatStart: isFloatStart },
         reserve: Math.min(RESERVE * device.spec.slots, Math.floor(pool.size * RESERVE_PART)),
@@ -82,7 +92,7 @@ export class PrefixDisk {
     };
     this.#main = groups.map((_, group) => host(group, false));
     this.#floatStart = floatStart === null ? null : [host(0, true), ...this.#main.slice(1)];
-    this.#blockTokens = blockTokens;
+    this.#blockTokens = groups[0]!.pool.spec.blockTokens;
     this.#writers = this.#main.map((of) => new WriteBehind(of));
     this.#floatStartWriter = this.#floatStart === null ? null : new WriteBehind(this.#floatStart[0]!);
   }

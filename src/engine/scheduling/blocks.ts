@@ -24,13 +24,13 @@ export function converts(row: RunningView, config: SchedulerConfig): boolean {
   return row.floatStart && row.computed >= config.floatStartTokens;
 }
 
-/** Blocks of a group's main pool that a row lacks for its next token. */
-export function mainNeed(row: RunningView, config: SchedulerConfig, group: number): number {
+/** Blocks of a group's main pool that a row lacks for its next tokens. */
+export function mainNeed(row: RunningView, config: SchedulerConfig, group: number, tokens = 1): number {
   if (isFixed(config.groups[group]!)) return 0;
   const floatStart = group === 0 && row.floatStart;
   if (floatStart && !converts(row, config)) return 0;
   const has = floatStart ? row.reserved : row.blocks[group]!;
-  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - has);
+  return Math.max(0, blocksFor(row.computed + tokens, config.blockTokens) - has);
 }
 
 /** Whoever came in has all it will ever have of the group. */
@@ -38,10 +38,15 @@ function isFixed({ state = false, head = false }: SchedulerGroup): boolean {
   return state || head;
 }
 
-/** FloatStart blocks that a row lacks for its next token. */
-export function floatStartNeed(row: RunningView, config: SchedulerConfig): number {
+/** FloatStart blocks that a row lacks for its next tokens. */
+export function floatStartNeed(row: RunningView, config: SchedulerConfig, tokens = 1): number {
   if (!row.floatStart || converts(row, config)) return 0;
-  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks[0]!);
+  return Math.max(0, blocksFor(row.computed + tokens, config.blockTokens) - row.blocks[0]!);
+}
+
+/** It takes its next tokens as a decoding row: one, or a run. */
+export function decodes({ length, computed, run = false }: RunningView): boolean {
+  return run || length - computed <= 1;
 }
 
 /**

@@ -47,6 +47,21 @@ describe('Pacing', () => {
     expect(pacing.served[sequence.share]).toBe(42);
   });
 
+  it('learns nothing of runs, and holds them against nobody', () => {
+    const pacing = new Pacing();
+    const step = { decoding: 4, depth: 0 };
+    pacing.retire({ ...step, submittedAt: 0, promptTokens: 0, spent: 0 }, 3);
+    pacing.retire({ ...step, submittedAt: 3, promptTokens: 256, spent: 0 }, 3 + 3 + 25);
+    const { fixed, row, chunk, token } = pacing.costs;
+    expect(token).toBeGreaterThan(0);
+    pacing.retire({ ...step, submittedAt: 31, promptTokens: 0, spent: 0, runTokens: 9 }, 99);
+    expect(pacing.costs).toMatchObject({ fixed, row, chunk, token });
+    const expected = chunk + 256 * token;
+    const foretold = { ...step, submittedAt: 99, promptTokens: 256, spent: expected, runTokens: 9 };
+    pacing.retire(foretold, 99 + 3 + expected + 9 * token);
+    expect(pacing.takeError()).toBeCloseTo(0, 6);
+  });
+
   it('learns the time of steps, and tells by how much it was wrong, within reason', () => {
     const pacing = new Pacing();
     const step = (submittedAt: number, promptTokens: number, spent: number) => ({

@@ -25,8 +25,10 @@ interface Paced {
 /** What a step's time is explained by. */
 export interface RetiredStep {
   readonly submittedAt: number;
-  /** Rows that took one token and drew one. */
+  /** Rows that took one token and drew one, or took some of a run. */
   readonly decoding: number;
+  /** Tokens of runs, beside the first of each row. Default: none. */
+  readonly runTokens?: number;
   /** Tokens of all others. */
   readonly promptTokens: number;
   /** The sum over those of how many tokens are before each, in thousands. */
@@ -76,12 +78,16 @@ export class Pacing {
   }
 
   /** A step has retired: it took from when it was submitted, or the one before it retired, until now. */
-  retire({ submittedAt, decoding, promptTokens, depth, spent }: RetiredStep, now: number): void {
-    const ms = now - Math.max(submittedAt, this.#retiredAt);
+  retire(
+    { submittedAt, decoding, runTokens = 0, promptTokens, depth, spent }: RetiredStep,
+    now: number,
+  ): void {
+    const ms = now - Math.max(submittedAt, this.#retiredAt) - this.costs.token * runTokens;
     const took = ms - this.costs.fixed - this.costs.row * decoding;
     // One step that the machine was busy elsewhere in is not held against the prompts.
     if (spent > 0) this.#error += Math.max(-spent, Math.min(took - spent, MOST_ERROR * spent));
-    this.costs.add(decoding, promptTokens, depth, ms);
+    // Runs are too short to tell from them what prompts cost, and steps with them are no steps of decoding alone.
+    if (runTokens === 0 || promptTokens > 0) this.costs.add(decoding, promptTokens, depth, Math.max(0, ms));
     this.#retiredAt = now;
   }
 

@@ -18,6 +18,7 @@ import { countWaiting, mayEnter, nextWaiting } from './admission.js';
 import {
   blocksFor,
   converts,
+  decodes,
   floatStartToEnter,
   mainToEnter,
   slides,
@@ -136,8 +137,8 @@ function deepest({ running, waiting }: SchedulerState, plan: StepPlan, newcomer:
 function countDecoding({ running }: SchedulerState, plan: StepPlan): number {
   let count = 0;
   for (let index = 0; index < running.length; index++) {
-    const { length, computed, drawsLeft } = running[index]!;
-    if (index !== plan.victim && drawsLeft > 0 && length - computed <= 1) count++;
+    const row = running[index]!;
+    if (index !== plan.victim && row.drawsLeft > 0 && decodes(row)) count++;
   }
   return count;
 }

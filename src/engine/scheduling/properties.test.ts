@@ -33,12 +33,13 @@ function drawConfig(draw: Draw): SchedulerConfig {
 /** A row as the engine could have it: blocks for what it holds, all of them while it still has a prompt. */
 function drawRow(draw: Draw, { floatStartTokens, blockTokens }: SchedulerConfig, step: number): RunningView {
   const decoding = draw(2) === 0;
+  const run = decoding && draw(3) === 0;
   // Many at the border of a block, where they need one.
   const length = decoding && draw(2) === 0 ? 1 + blockTokens * (1 + draw(18)) : 1 + draw(300);
-  let computed = decoding ? length - 1 : draw(length);
+  let computed = run ? length - 1 - draw(Math.min(length, 20)) : decoding ? length - 1 : draw(length);
   const floatStart = floatStartTokens > 0 && (decoding ? draw(2) === 0 : computed < floatStartTokens);
   if (floatStart) computed = Math.min(computed, floatStartTokens);
-  const whole = decoding && length - computed === 1 ? Math.max(1, computed) : length;
+  const whole = run || (decoding && length - computed === 1) ? Math.max(1, computed) : length;
   const enters = floatStart && whole > floatStartTokens ? blocksFor(length, blockTokens) : 0;
   return {
     length,
@@ -47,6 +48,7 @@ function drawRow(draw: Draw, { floatStartTokens, blockTokens }: SchedulerConfig,
     blocks: [blocksFor(floatStart ? Math.min(whole, floatStartTokens) : whole, blockTokens)],
     front: [0],
     reserved: enters,
+    run,
     drawsLeft: draw(8) === 0 ? 0 : 1 + draw(50),
     held: draw(8) === 0,
     lastStep: step - 1 - draw(5),
@@ -256,31 +258,40 @@ describe('every plan', () => {
 
   it('beside decoding rows no step is foretold to take longer than the target and one smallest chunk', () => {
     let limited = 0;
+    let long = 0;
+    const decodes = ({ length, computed, run }: RunningView): boolean =>
+      run === true || length - computed <= 1;
     forAll((state, config, plan) => {
       const { costs } = state;
       const decoding = state.running.filter(
-        ({ length, computed, drawsLeft }, index) =>
-          index !== plan.victim && drawsLeft > 0 && length - computed <= 1,
+        (row, index) => index !== plan.victim && row.drawsLeft > 0 && decodes(row),
       ).length;
+      const runs = workOf(plan).filter(({ index }) => state.running[index]?.run === true);
+      const runTokens = runs.reduce((sum, { tokens }) => sum + tokens - 1, 0);
+      if (runTokens > 0) long++;
       if (config.targetItl === 0 || decoding === 0 || plan.prefilled === 0) return;
       limited++;
       if (costs.token === 0) {
-        expect(plan.prefilled).toBeLessThanOrEqual(config.minChunk);
+        expect(plan.prefilled + runTokens).toBeLessThanOrEqual(config.minChunk);
         return;
       }
       const base = costs.fixed + costs.row * decoding;
       const all: (RunningView | WaitingView)[] = [...state.running, ...admittedOf(state, plan)];
-      const prompts = workOf(plan).filter(({ index }) => all[index]!.length - all[index]!.computed > 1);
+      const prompts = workOf(plan).filter(
+        ({ index }) => all[index]!.length - all[index]!.computed > 1 && state.running[index]?.run !== true,
+      );
       const deep = prompts.reduce(
         (sum, { index, tokens }) => sum + tokens * (all[index]!.computed + tokens / 2),
         0,
       );
-      const ms = base + costs.chunk + costs.token * plan.prefilled + (costs.depth * deep) / 1000;
+      const ms =
+        base + costs.chunk + costs.token * (plan.prefilled + runTokens) + (costs.depth * deep) / 1000;
       const most = costs.token + (costs.depth * 600) / 1000;
       const smallest = costs.chunk + most * config.minChunk;
       expect(ms).toBeLessThanOrEqual(Math.max(base, config.targetItl) + smallest + 1e-9);
     });
     expect(limited).toBeGreaterThan(1000);
+    expect(long).toBeGreaterThan(1000);
   });
 
   it('is not empty while somebody could run', () => {

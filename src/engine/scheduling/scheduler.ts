@@ -3,7 +3,7 @@
  * the plan it was handed and nothing else. docs/scheduling.md says what it promises.
  *
  * One budget of tokens a step is shared by decoding rows and prompt chunks.
- * - Decoding rows come first, each with one token (decode.ts). While a prompt may have some, a part of the budget
+ * - Decoding rows come first, each with one token or a run of known ones (decode.ts). While a prompt may have some, a part of the budget
  *   (`prefillReserve`) is not theirs, so prefill always moves; with more rows than budget they take turns, longest idle first,
  *   so decoding always moves too. A budget of 1 alternates.
  * - Prompts share the rest, several at once, newcomers beside those in rows; beside decoding rows only as much as leaves
@@ -22,7 +22,7 @@
  */
 
 import { expire, mayEnter, nextWaiting } from './admission.js';
-import { listRows, orderDecodeRows, planDecode } from './decode.js';
+import { allowRuns, listRows, orderDecodeRows, planDecode } from './decode.js';
 import { allowPrompts, planPrompts } from './prefill.js';
 import { relievePressure } from './pressure.js';
 import {
@@ -49,6 +49,7 @@ export function schedule(state: SchedulerState, config: SchedulerConfig, plan: S
   const next = plan.victim >= 0 ? -1 : nextWaiting(state, config, plan);
   const newcomer = next >= 0 && mayEnter(state, config, plan, next) ? next : -1;
   allowPrompts(state, config, plan, newcomer);
+  allowRuns(state, config, plan);
   const budget = config.maxBatchTokens;
   const forDecode = budget - prefillReserve(state, config, plan);
   orderDecodeRows(state, plan, forDecode);

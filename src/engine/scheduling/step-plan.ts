@@ -22,6 +22,11 @@ export interface RunningView {
   readonly drawsLeft: number;
   /** Sits this step out: its next mask or token depends on an id that has not been read, or it is giving way. */
   readonly held: boolean;
+  /**
+   * It decodes, and the tokens that it has to go are known, since what its answer is held to left no choice: they go together, as its
+   * part of the step. Default: what has more than one to go is a prompt.
+   */
+  readonly run?: boolean;
   /** Number of the last step that worked on it. */
   readonly lastStep: number;
   /** Whole number; a higher one goes first. */
@@ -187,6 +192,8 @@ export class StepPlan {
   /** What prompts may take, and whether that is lent to a newcomer. */
   promptTokens = 0;
   onCredit = false;
+  /** Tokens of runs that it may still take beside the first of each row. */
+  runTokens = 0;
   floatStartAdmitted = 0;
   /** By cache group: blocks that the plan has not handed out. */
   readonly blocksLeft: number[] = [];
@@ -211,6 +218,7 @@ export class StepPlan {
     this.promptCount = 0;
     this.promptTokens = 0;
     this.onCredit = false;
+    this.runTokens = 0;
     this.floatStartAdmitted = 0;
     this.expired = 0;
     this.prefilled = 0;

@@ -3,12 +3,15 @@
 import { KvantError } from '../../errors.js';
 import type { GrammarAsk } from '../../grammar/ask.js';
 import { compileGrammar } from '../../grammar/compile.js';
+import { type ForcedRuns, forcedRuns, type RunSpeller } from '../../grammar/forced-runs.js';
 import { Budget } from '../../grammar/limits.js';
 import type { GrammarTables } from '../../grammar/tables.js';
 import { NO_TOKENS, type TokenNames } from '../../grammar/token-names.js';
 import { prepareTokens, type TokenSet } from '../../grammar/token-set.js';
+import type { TokenTrie } from '../../grammar/token-trie.js';
 import { type AnswerAsk, answerGrammar } from '../../text/answer-grammar.js';
-import { TOKEN_KNOWN, TOKEN_SPECIAL, type TokenTable } from '../../text/token-bytes.js';
+import { TOKEN_KNOWN, TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../../text/token-bytes.js';
+import type { ModelText } from '../model-text.js';
 import type { TaskResult, TextTask } from './text-task.js';
 
 /** Trees over what tokens add to a text; `first` for the first token of one, where that is not the same. */
@@ -53,7 +56,7 @@ function atField(error: unknown, { ask, tools }: AnswerAsk): unknown {
   });
 }
 
-function tokenNames(model: Parameters<typeof grammar>[0]): TokenNames {
+function tokenNames(model: ModelText): TokenNames {
   const { tokenTable } = model;
   if (tokenTable === null) return NO_TOKENS;
   const { flags, size } = tokenTable;
@@ -63,6 +66,45 @@ function tokenNames(model: Parameters<typeof grammar>[0]): TokenNames {
 
 /** Whether a token stands for its bytes. */
 const isText = (flags: number): boolean => (flags & (TOKEN_KNOWN | TOKEN_SPECIAL)) === TOKEN_KNOWN;
+
+/** What a grammar's forced runs are made of. Plain data over shared memory. */
+export interface RunsAsk {
+  readonly tables: GrammarTables;
+  /** Of `TokenTries.all`. */
+  readonly trie: TokenTrie;
+}
+
+/** The task: tokens that need not be drawn. */
+export const runs: TextTask<RunsAsk, ForcedRuns> = (text, { tables, trie }) => ({
+  value: forcedRuns(tables, trie, runSpeller(text)),
+});
+
+/** How a tokenizer writes what stands within a text: many put a space before what begins one. */
+export function runSpeller(model: ModelText): RunSpeller {
+  const table = model.tokenTable!;
+  const bytesOf = (id: number): Uint8Array => tokenBytes(table, id);
+  const endOf = (ids: Int32Array, text: Uint8Array): Int32Array | null => {
+    let left = text.length;
+    for (let i = ids.length - 1; i >= 0; i--) {
+      const id = ids[i]!;
+      if (!(id < table.size) || !isText(table.flags[id]!)) return null;
+      const bytes = bytesOf(id);
+      left -= bytes.length;
+      if (left < 0 || bytes.some((byte, at) => byte !== text[left + at])) return null;
+      if (left === 0) return ids.subarray(i);
+    }
+    return null;
+  };
+  return {
+    bytesOf,
+    spell: (text) => {
+      const bytes = new TextEncoder().encode(text);
+      const alone = model.encode(text, false);
+      const found = endOf(alone, bytes);
+      return found?.length === alone.length ? found : endOf(model.encode(`\n${text}`, false), bytes);
+    },
+  };
+}
 
 /** The task. Errors: `tokenizer-missing`. */
 export const tries: TextTask<null, TokenTries> = ({ tokenTable }): TaskResult<TokenTries> => ({

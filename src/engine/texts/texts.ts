@@ -1,13 +1,14 @@
 /** Turns what requests say into tokens: at once what is quick, on threads of their own what would keep others waiting. */
 
 import { ByteCache } from '../../grammar/byte-cache.js';
+import type { ForcedRuns } from '../../grammar/forced-runs.js';
 import type { GrammarTables } from '../../grammar/tables.js';
 import type { SamplingParams } from '../../sampling/options.js';
 import type { AnswerAsk } from '../../text/answer-grammar.js';
 import { workerUrl } from '../../worker-url.js';
 import type { RowGrammar } from '../grammars.js';
 import type { ModelText } from '../model-text.js';
-import type { TokenTries } from './grammar-task.js';
+import type { RunsAsk, TokenTries } from './grammar-task.js';
 import {
   type AskedPrompt,
   encodePrompt,
@@ -30,6 +31,11 @@ const GRAMMAR_BYTES = 64 * 2 ** 20;
 /** Of one, about. */
 const GRAMMAR_BYTES_A_STATE = 64;
 
+interface CompiledGrammar {
+  readonly tables: GrammarTables;
+  readonly runs: ForcedRuns;
+}
+
 /** Who waits for a text, and for how long. */
 export interface Waiter {
   readonly share?: string | undefined;
@@ -41,7 +47,7 @@ export class Texts {
   readonly limits: PromptLimits;
   readonly #text: ModelText;
   readonly #threads: boolean;
-  readonly #grammars = new ByteCache<string, GrammarTables>(GRAMMAR_BYTES);
+  readonly #grammars = new ByteCache<string, CompiledGrammar>(GRAMMAR_BYTES);
   #tries: Promise<TokenTries> | null = null;
   #pool: Promise<TextPool> | null = null;
 
@@ -85,12 +91,18 @@ export class Texts {
   async grammar(asked: AnswerAsk, waiter: Waiter): Promise<RowGrammar> {
     const key = JSON.stringify(asked);
     const known = this.#grammars.get(key);
-    const tries = this.#tokenTries();
-    if (known !== undefined) return { tables: known, tries: await tries };
-    tries.catch(() => {});
+    const making = this.#tokenTries();
+    if (known !== undefined) return { ...known, tries: await making };
+    making.catch(() => {});
     const tables = await this.#compile(asked, key.length, waiter);
-    this.#grammars.set(key, tables, 2 * key.length + GRAMMAR_BYTES_A_STATE * tables.ruleOf.length);
-    return { tables, tries: await tries };
+    const tries = await making;
+    const runs = await this.#findRuns({ tables, trie: tries.all.trie }, key.length, waiter);
+    this.#grammars.set(
+      key,
+      { tables, runs },
+      2 * key.length + GRAMMAR_BYTES_A_STATE * tables.ruleOf.length + runs.ids.byteLength,
+    );
+    return { tables, runs, tries };
   }
 
   async #compile(argument: AnswerAsk, size: number, waiter: Waiter): Promise<GrammarTables> {
@@ -98,6 +110,13 @@ export class Texts {
     if (this.#threads) return this.run({ module, task: 'grammar', argument, size, ...waiter });
     const { grammar } = await import('./grammar-task.js');
     return grammar(this.#text, argument, new Watch()).value;
+  }
+
+  async #findRuns(argument: RunsAsk, size: number, waiter: Waiter): Promise<ForcedRuns> {
+    const module = workerUrl('./grammar-task.js', import.meta.url);
+    if (this.#threads) return this.run({ module, task: 'runs', argument, size, ...waiter });
+    const { runs } = await import('./grammar-task.js');
+    return runs(this.#text, argument, new Watch()).value;
   }
 
   /** Made once, for all requests. */
