@@ -1,24 +1,15 @@
+/** Runs the statements of a template. */
 import { PythonError, typeError } from './errors.js';
-import type { FilterContext } from './filter-context.js';
-import { FILTERS } from './filters.js';
+import { Evaluator } from './evaluator.js';
+import { Frame } from './frame.js';
 import { checkAttribute } from './globals.js';
 import { Loop } from './loop.js';
 import { escapeHtml } from './markup.js';
-import type {
-  CallArguments,
-  CompareOperator,
-  Expression,
-  FilterExpression,
-  Statement,
-  StatementOf,
-  Target,
-} from './nodes.js';
-import { arithmetic, contains, equals, listOf, ordered, signed, truth } from './operators.js';
+import type { Statement, StatementOf, Target } from './nodes.js';
+import { listOf, truth } from './operators.js';
 import { quote } from './quote.js';
 import { str } from './repr.js';
-import { getAttribute, getItem, item } from './subscript.js';
 import type { Analysis, Scopes, Symbols } from './symbols.js';
-import { TESTS } from './tests.js';
 import {
   type Arguments,
   Callable,
@@ -26,32 +17,11 @@ import {
   Iterator,
   Markup,
   Namespace,
-  NativeObject,
   orElse,
-  Slice,
   Tuple,
-  textOf,
-  typeName,
   Undefined,
   type Value,
 } from './values.js';
-
-/** The variables of a scope while it runs; undefined is one that is not set. */
-class Frame {
-  readonly parent: Frame | null;
-  readonly variables = new Map<string, Value | undefined>();
-
-  constructor(parent: Frame | null) {
-    this.parent = parent;
-  }
-
-  find(name: string): Value | undefined {
-    for (let frame: Frame | null = this; frame !== null; frame = frame.parent) {
-      if (frame.variables.has(name)) return frame.variables.get(name);
-    }
-    return undefined;
-  }
-}
 
 type Signal = 'break' | 'continue' | undefined;
 
@@ -61,9 +31,8 @@ export class Interpreter {
   readonly #analysis: Analysis;
   /** What the template was given, and below it what every template has. */
   readonly #given: readonly ReadonlyMap<string, Value>[];
-  readonly #filterContext: FilterContext;
+  readonly #values = new Evaluator();
   #root: Frame | null = null;
-  #autoescape = false;
 
   constructor(
     template: readonly Statement[],
@@ -73,10 +42,6 @@ export class Interpreter {
     this.#template = template;
     this.#analysis = analysis;
     this.#given = given;
-    this.#filterContext = {
-      filter: (name, value, args) => this.#applyFilter(name, value, args),
-      test: (name, value, args) => this.#applyTest(name, value, args),
-    };
   }
 
   /** @throws PythonError, TemplateRaised */
@@ -127,17 +92,17 @@ export class Interpreter {
         out.push(statement.text);
         return undefined;
       case 'Output':
-        out.push(this.#printed(this.#evaluate(statement.value, frame)));
+        out.push(this.#printed(this.#values.evaluate(statement.value, frame)));
         return undefined;
       case 'If':
         for (const branch of statement.branches) {
-          if (truth(this.#evaluate(branch.test, frame))) return this.#execute(branch.body, frame, out);
+          if (truth(this.#values.evaluate(branch.test, frame))) return this.#execute(branch.body, frame, out);
         }
         return this.#execute(statement.otherwise, frame, out);
       case 'For':
         return this.#for(statement, frame, out);
       case 'Set':
-        this.#assign(statement.target, this.#evaluate(statement.value, frame), frame);
+        this.#assign(statement.target, this.#values.evaluate(statement.value, frame), frame);
         return undefined;
       case 'SetBlock':
         return this.#setBlock(statement, frame);
@@ -146,13 +111,13 @@ export class Interpreter {
         const scope = this.#enter(this.#scopesOf(statement).body, frame);
         const signal = this.#execute(statement.body, scope, inner);
         if (signal === undefined)
-          out.push(this.#printed(this.#filter(statement.filter, scope, this.#text(inner))));
+          out.push(this.#printed(this.#values.filter(statement.filter, scope, this.#text(inner))));
         return signal;
       }
       case 'With': {
         const scope = this.#enter(this.#scopesOf(statement).body, frame);
         for (const [target, value] of statement.targets)
-          this.#assign(target, this.#evaluate(value, frame), scope);
+          this.#assign(target, this.#values.evaluate(value, frame), scope);
         return this.#execute(statement.body, scope, out);
       }
       case 'Macro':
@@ -162,7 +127,12 @@ export class Interpreter {
         const caller = this.#macro(statement, 'caller', frame);
         const { callee, args } = statement.call;
         out.push(
-          this.#printed(this.#call(this.#evaluate(callee, frame), this.#arguments(args, frame, caller))),
+          this.#printed(
+            this.#values.call(
+              this.#values.evaluate(callee, frame),
+              this.#values.arguments(args, frame, caller),
+            ),
+          ),
         );
         return undefined;
       }
@@ -171,11 +141,11 @@ export class Interpreter {
         return this.#execute(statement.body, scope, out);
       }
       case 'Autoescape': {
-        const before = this.#autoescape;
+        const before = this.#values.autoescape;
         const scope = this.#enter(this.#scopesOf(statement).body, frame);
-        this.#autoescape = truth(this.#evaluate(statement.on, scope));
+        this.#values.autoescape = truth(this.#values.evaluate(statement.on, scope));
         const signal = this.#execute(statement.body, scope, out);
-        this.#autoescape = before;
+        this.#values.autoescape = before;
         return signal;
       }
       case 'Load':
@@ -188,13 +158,13 @@ export class Interpreter {
   }
 
   #printed(value: Value): string {
-    return this.#autoescape ? escapeHtml(value) : str(value);
+    return this.#values.autoescape ? escapeHtml(value) : str(value);
   }
 
   /** What a block holds, as a value. */
   #text(parts: readonly string[]): Value {
     const text = parts.join('');
-    return this.#autoescape ? new Markup(text) : text;
+    return this.#values.autoescape ? new Markup(text) : text;
   }
 
   #setBlock(statement: StatementOf<'SetBlock'>, frame: Frame): Signal {
@@ -205,7 +175,7 @@ export class Interpreter {
     const text = this.#text(inner);
     this.#assign(
       statement.target,
-      statement.filter === null ? text : this.#filter(statement.filter, scope, text),
+      statement.filter === null ? text : this.#values.filter(statement.filter, scope, text),
       frame,
     );
     return undefined;
@@ -236,7 +206,7 @@ export class Interpreter {
   }
 
   #for(statement: StatementOf<'For'>, frame: Frame, out: string[]): Signal {
-    const items = this.#evaluate(statement.iterable, frame);
+    const items = this.#values.evaluate(statement.iterable, frame);
     if (!statement.recursive) return this.#loop(statement, items, 0, frame, out);
     out.push(this.#printed(this.#recursiveLoop(statement, items, 0, frame)));
     return undefined;
@@ -275,7 +245,7 @@ export class Interpreter {
     for (const value of listOf(items)) {
       const scope = this.#enter(this.#scopesOf(statement).test!, frame);
       this.#assign(statement.target, value, scope);
-      if (truth(this.#evaluate(statement.test!, scope))) yield value;
+      if (truth(this.#values.evaluate(statement.test!, scope))) yield value;
     }
   }
 
@@ -326,155 +296,11 @@ export class Interpreter {
         parameter,
         fallback === undefined
           ? new Undefined(`parameter ${quote(parameter)} was not provided`)
-          : this.#evaluate(fallback, scope),
+          : this.#values.evaluate(fallback, scope),
       );
     });
     const out: string[] = [];
     this.#execute(statement.body, scope, out);
     return this.#text(out);
-  }
-
-  #evaluate(node: Expression, frame: Frame): Value {
-    switch (node.type) {
-      case 'Const':
-        return node.value;
-      case 'Name':
-        return orElse(frame.find(node.name), new Undefined(`${quote(node.name)} is undefined`));
-      case 'Tuple':
-        return new Tuple(node.items.map((part) => this.#evaluate(part, frame)));
-      case 'List':
-        return node.items.map((part) => this.#evaluate(part, frame));
-      case 'Dict':
-        return new Dict(
-          node.entries.map(
-            ([key, value]) => [this.#evaluate(key, frame), this.#evaluate(value, frame)] as const,
-          ),
-        );
-      case 'Getattr':
-        return getAttribute(this.#evaluate(node.object, frame), node.name);
-      case 'Getitem': {
-        const object = this.#evaluate(node.object, frame);
-        const key = this.#evaluate(node.key, frame);
-        // A slice of what has none is an error, not undefined.
-        return node.key.type === 'Slice' ? item(object, key) : getItem(object, key);
-      }
-      case 'Slice': {
-        const part = (bound: Expression | null): Value =>
-          bound === null ? null : this.#evaluate(bound, frame);
-        return new Slice(part(node.start), part(node.stop), part(node.step));
-      }
-      case 'Call':
-        return this.#call(this.#evaluate(node.callee, frame), this.#arguments(node.args, frame));
-      case 'Filter':
-        return this.#filter(node, frame, null);
-      case 'Test': {
-        const operand = this.#evaluate(node.operand, frame);
-        return this.#applyTest(node.name, operand, this.#arguments(node.args, frame));
-      }
-      case 'Not':
-        return !truth(this.#evaluate(node.operand, frame));
-      case 'And': {
-        const left = this.#evaluate(node.left, frame);
-        return truth(left) ? this.#evaluate(node.right, frame) : left;
-      }
-      case 'Or': {
-        const left = this.#evaluate(node.left, frame);
-        return truth(left) ? left : this.#evaluate(node.right, frame);
-      }
-      case 'Unary':
-        return signed(node.operator, this.#evaluate(node.operand, frame));
-      case 'Binary':
-        return arithmetic(node.operator, this.#evaluate(node.left, frame), this.#evaluate(node.right, frame));
-      case 'Concat':
-        return this.#concat(node.parts.map((part) => this.#evaluate(part, frame)));
-      case 'Compare':
-        return this.#compare(node, frame);
-      case 'Conditional':
-        if (truth(this.#evaluate(node.test, frame))) return this.#evaluate(node.yes, frame);
-        if (node.no !== null) return this.#evaluate(node.no, frame);
-        return new Undefined('the inline if-expression evaluated to false and no else section was defined.');
-    }
-  }
-
-  #concat(values: readonly Value[]): Value {
-    if (!this.#autoescape || !values.some((value) => value instanceof Markup))
-      return values.map(str).join('');
-    return new Markup(values.map(escapeHtml).join(''));
-  }
-
-  /** A chain of comparisons ends at the first that fails; each operand is evaluated once. */
-  #compare(node: Expression & { readonly type: 'Compare' }, frame: Frame): Value {
-    let left = this.#evaluate(node.first, frame);
-    for (const { operator, operand } of node.rest) {
-      const right = this.#evaluate(operand, frame);
-      if (!compare(operator, left, right)) return false;
-      left = right;
-    }
-    return true;
-  }
-
-  /** @param block what a filter block holds, for its innermost filter */
-  #filter(node: FilterExpression, frame: Frame, block: Value): Value {
-    const { operand } = node;
-    const value =
-      operand === null
-        ? block
-        : operand.type === 'Filter'
-          ? this.#filter(operand, frame, block)
-          : this.#evaluate(operand, frame);
-    return this.#applyFilter(node.name, value, this.#arguments(node.args, frame));
-  }
-
-  #applyFilter(name: string, value: Value, args: Arguments): Value {
-    const filter = FILTERS.get(name);
-    if (filter === undefined) throw new PythonError('RuntimeError', `No filter named ${quote(name)}.`);
-    return filter(value, args, this.#filterContext);
-  }
-
-  #applyTest(name: string, value: Value, args: Arguments): boolean {
-    const test = TESTS.get(name);
-    if (test === undefined) throw new PythonError('RuntimeError', `No test named ${quote(name)}.`);
-    return test(value, args);
-  }
-
-  #arguments(args: CallArguments, frame: Frame, caller?: Value): Arguments {
-    const positional = args.positional.map((node) => this.#evaluate(node, frame));
-    const keywords = new Map<string, Value>();
-    for (const [name, node] of args.keywords) keywords.set(name, this.#evaluate(node, frame));
-    if (caller !== undefined) keywords.set('caller', caller);
-    if (args.rest !== null) positional.push(...listOf(this.#evaluate(args.rest, frame)));
-    if (args.restKeywords !== null) {
-      const more = this.#evaluate(args.restKeywords, frame);
-      if (!(more instanceof Dict)) throw typeError('argument after ** must be a mapping');
-      for (const [key, value] of more.entries()) {
-        const name = textOf(key);
-        if (name === undefined) throw typeError('keywords must be strings');
-        if (keywords.has(name)) throw typeError(`got multiple values for keyword argument ${quote(name)}`);
-        keywords.set(name, value);
-      }
-    }
-    return { positional, keywords };
-  }
-
-  #call(callee: Value, args: Arguments): Value {
-    if (callee instanceof Callable) return callee.call(args);
-    if (callee instanceof NativeObject && callee.call !== undefined) return callee.call(args);
-    if (callee instanceof Undefined) callee.fail();
-    throw typeError(`'${typeName(callee)}' object is not callable`);
-  }
-}
-
-function compare(operator: CompareOperator, left: Value, right: Value): boolean {
-  switch (operator) {
-    case '==':
-      return equals(left, right);
-    case '!=':
-      return !equals(left, right);
-    case 'in':
-      return contains(right, left);
-    case 'not in':
-      return !contains(right, left);
-    default:
-      return ordered(operator, left, right);
   }
 }

@@ -16,7 +16,7 @@ import {
 } from './characters.js';
 import { PythonError, typeError, valueError } from './errors.js';
 import { formatMethod } from './format.js';
-import { escapeHtml } from './markup.js';
+import { escapeHtml, stripTags, unescapeHtml } from './markup.js';
 import { toIndex } from './numbers.js';
 import { iterate, truth } from './operators.js';
 import { isPrintable } from './quote.js';
@@ -368,42 +368,5 @@ function encode(text: string, encoding: string): Bytes {
         throw new PythonError('UnicodeError', `'${encoding}' codec can't encode a character`);
       return code;
     }),
-  );
-}
-
-/** `Markup.striptags()`: without tags and comments, white space as single spaces. */
-export function stripTags(html: string): string {
-  let text = html;
-  for (const [open, close] of [
-    ['<!--', '-->'],
-    ['<', '>'],
-  ] as const) {
-    for (let start = text.indexOf(open); start >= 0; start = text.indexOf(open)) {
-      const end = text.indexOf(close, start);
-      if (end < 0) break;
-      text = text.slice(0, start) + text.slice(end + close.length);
-    }
-  }
-  return unescapeHtml(splitWhitespace(text).join(' '));
-}
-
-const NAMED: Readonly<Record<string, string>> = {
-  amp: '&',
-  lt: '<',
-  gt: '>',
-  quot: '"',
-  apos: "'",
-  nbsp: '\u00a0',
-};
-
-/** Entities as characters; of names the usual ones. */
-export function unescapeHtml(html: string): string {
-  return html.replace(
-    /&(?:#(\d+)|#[xX]([0-9a-fA-F]+)|(\w+));/g,
-    (whole, decimal?: string, hex?: string, name?: string) => {
-      if (name !== undefined) return NAMED[name] ?? whole;
-      const code = decimal === undefined ? Number.parseInt(hex!, 16) : Number(decimal);
-      return code <= 0x10ffff ? String.fromCodePoint(code) : '\ufffd';
-    },
   );
 }

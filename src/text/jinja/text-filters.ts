@@ -3,11 +3,11 @@ import { bind, needText, type Parameter, positional, REQUIRED, textOrNone } from
 import { capitalize } from './characters.js';
 import { PythonError, typeError, valueError } from './errors.js';
 import { floatBody } from './format-spec.js';
-import { escapeHtml, markupOf } from './markup.js';
+import { escapeHtml, markupOf, stripTags } from './markup.js';
 import { toIndex, toReal } from './numbers.js';
 import { isIterable, iterate, listOf, size, truth } from './operators.js';
 import { repr, str } from './repr.js';
-import { stringMethod, stripTags } from './string-methods.js';
+import { stringMethod } from './string-methods.js';
 import { charactersOf, lengthOf, replaceText, splitLines, strip, WHITESPACE_CLASS } from './text.js';
 import { wrapText } from './text-wrap.js';
 import { urlize } from './urlize.js';
