@@ -182,6 +182,12 @@ export interface SamplerRows {
    * draws for the slot; between the halves of a step it may be set for the draw to come. It stays until it is set again.
    */
   setMask(slot: number, mask: Uint32Array): void;
+  /**
+   * Takes in tokens that a slot's sequence has gone on by without a draw: `history`, all of its tokens, continues what the state
+   * holds. `mu`: Mirostat's μ as it is. As `setMask` not while a step under way draws for the slot; between the halves of a step
+   * the draw to come is to leave the slot out. Nothing for slots without state.
+   */
+  take(slot: number, history: Int32Array, mu: number): void;
   /** Frees a slot's state, if it has any. Not while a step under way names the slot. */
   release(slot: number): void;
 }
@@ -288,6 +294,8 @@ export class NoSamplerRows implements SamplerRows {
   setMask(): void {
     requireFeatures(FEATURE.MASK, 0, this.#device);
   }
+
+  take(): void {}
 
   release(): void {}
 }

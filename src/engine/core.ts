@@ -369,7 +369,7 @@ export class EngineCore {
   #takeRun(sequence: Sequence): void {
     if (!sequence.skipsDraws) return;
     for (const id of sequence.skipDraws()) if (!this.#tell(sequence, id, null)) return;
-    this.#rows.endRun(sequence);
+    this.#rows.endSkipped(sequence);
   }
 
   /** Takes a token in that is known now; false if the sequence ends with it. */

@@ -59,7 +59,7 @@ export class PreparedRows {
     const { forcedRun } = sequence;
     if (forcedRun !== null) {
       // It drew what is forced.
-      if (++sequence.runAt === forcedRun.run.length) this.endRun(sequence);
+      if (++sequence.runAt === forcedRun.run.length) this.#endRun(sequence);
       else this.#takeRule(sequence, forcedRun.run[sequence.runAt]!);
       return;
     }
@@ -82,8 +82,13 @@ export class PreparedRows {
     );
   }
 
-  /** All tokens of its run have come. */
-  endRun(sequence: Sequence): void {
+  /** All tokens of its run have come, the last ones without a draw. No step under way may draw for the row's slot. */
+  endSkipped(sequence: Sequence): void {
+    this.#rows.take(sequence.slot, sequence.history(), sequence.mu);
+    this.#endRun(sequence);
+  }
+
+  #endRun(sequence: Sequence): void {
     const { behind } = sequence.forcedRun!;
     sequence.forcedRun = null;
     this.#takeRule(sequence, behind);

@@ -1,6 +1,6 @@
 /** From a request's parameters to what a device takes: feature bits, the state of a row, the columns of a step. */
 
-import { FEATURE, HISTORY_FEATURES, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
+import { FEATURE, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
 import type { SamplingField, SamplingInputs } from '../device/sampling-inputs.js';
 import { suppressedIds } from './draws-left.js';
 import type { SamplingParams } from './options.js';
@@ -52,9 +52,9 @@ export class RowSampling {
     return (this.features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT)) !== 0;
   }
 
-  /** Whether each token has to be drawn, a forced one too: something is told of every draw, or the device counts the tokens. */
+  /** Whether each token has to be drawn, a forced one too, as something is told of every draw. */
   get drawsAll(): boolean {
-    return (this.features & (FEATURE.LOGPROBS | HISTORY_FEATURES)) !== 0;
+    return this.logprobs;
   }
 
   get logprobs(): boolean {

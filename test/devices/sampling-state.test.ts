@@ -98,6 +98,11 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
           );
         await sampler.sync(0, { row, tokens: { history, promptLength } });
       }
+      if (kind === 3) {
+        // Tokens come without a draw.
+        history = [...history, ...letters(1 + random.int(9), random)];
+        sampler.rows.take(0, Int32Array.from(history), specOfRow(row).mu);
+      }
       const tokens = { history, promptLength };
       const forced = next[n]!;
       const own = { ...row, forced };

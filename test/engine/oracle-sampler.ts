@@ -75,6 +75,17 @@ export class OracleRows implements SamplerRows {
     this.states.get(slot)!.mask = mask.slice();
   }
 
+  take(slot: number, history: Int32Array, mu: number): void {
+    if (this.#draws(slot)) throw new Error(`slot ${slot} takes tokens while a step draws for it`);
+    const state = this.states.get(slot);
+    if (state === undefined) return;
+    const { spec, tokens } = state;
+    if (spec.features & HISTORY_FEATURES && tokens.some((id, i) => history[i] !== id))
+      throw new Error(`${history} does not continue ${tokens}`);
+    tokens.splice(0, tokens.length, ...history);
+    state.mu = mu;
+  }
+
   release(slot: number): void {
     this.#alone(slot);
     this.states.delete(slot);

@@ -69,6 +69,12 @@ export class CpuSamplerRows implements SamplerRows {
     if (state?.setMask(mask) !== true) throw badMask(`slot ${slot} was not synced with a mask`);
   }
 
+  take(slot: number, history: Int32Array, mu: number): void {
+    const { maxContext } = this.#place;
+    if (history.length > maxContext) throw badSync(`${history.length} tokens of at most ${maxContext}`);
+    this.#states.get(slot)?.sync(history, mu);
+  }
+
   release(slot: number): void {
     const state = this.#states.get(slot);
     if (state === undefined) return;

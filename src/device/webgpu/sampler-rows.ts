@@ -94,12 +94,7 @@ export class GpuSamplerRows implements SamplerRows {
     this.#requireRoom(slot, history);
     const old = this.#states.get(slot);
     if (old !== undefined && old.promptLength === promptLength && equalSpecs(old.spec, spec)) {
-      const change = old.held?.compare(history) ?? 'equal';
-      const state = { ...old, spec };
-      if (change === 'equal') this.#setMu(old, spec.mu);
-      else if (change === 'continued') this.#append(state, history, old.held!.length);
-      else this.#fill(state, history, false);
-      if (change !== 'equal') old.held?.set(history);
+      this.#update(old, history, spec.mu);
       return;
     }
     this.release(slot);
@@ -114,6 +109,21 @@ export class GpuSamplerRows implements SamplerRows {
     const state: SlotState = { spec, promptLength, layout, stretch, parts, held };
     this.#fill(state, history, true);
     this.#states.set(slot, state);
+  }
+
+  take(slot: number, history: Int32Array, mu: number): void {
+    this.#requireRoom(slot, history);
+    const state = this.#states.get(slot);
+    if (state !== undefined) this.#update(state, history, mu);
+  }
+
+  #update(old: SlotState, history: Int32Array, mu: number): void {
+    const state = { ...old, spec: { ...old.spec, mu } };
+    const change = old.held?.compare(history) ?? 'equal';
+    if (change === 'equal') this.#setMu(old, mu);
+    else if (change === 'continued') this.#append(state, history, old.held!.length);
+    else this.#fill(state, history, false);
+    if (change !== 'equal') old.held?.set(history);
   }
 
   setMask(slot: number, mask: Uint32Array): void {
