@@ -41,11 +41,6 @@ const KNOWN: Readonly<Record<string, readonly string[]>> = {
     'device/webgpu/kernels/attend-prefill-tiles.ts',
     'device/webgpu/kernels/attend-prefill-turned.ts',
   ],
-  'the commands of a CPU step': [
-    'device/cpu/commands.ts',
-    'device/cpu/sample-commands.ts',
-    'device/cpu/step-layout.ts',
-  ],
   "a CPU's cache and the program that copies its blocks": [
     'device/cpu/block-program.ts',
     'device/cpu/kv-bytes.ts',

@@ -17,7 +17,7 @@ import type { Graph } from '../graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../kv.js';
 import { Staging } from '../staging.js';
 import type { MatrixSource, VectorSource } from '../weights.js';
-import { ATTENTION_SPLIT } from './commands.js';
+import { ATTENTION_SPLIT } from './attend-commands.js';
 import { compile } from './compile.js';
 import { CpuFeatureSlab } from './feature-slab.js';
 import type { Kernels } from './kernels.js';

@@ -3,10 +3,12 @@ import { KvantError } from '../../errors.js';
 import type { Precision } from '../device.js';
 import { ACTIVATIONS, type ExpertActivation, type NodeOf } from '../graph.js';
 import { type Command, f32Word } from './command.js';
-import { type CommandPlace, rowCountAt } from './commands.js';
+import { type CommandPlace, rowCountAt } from './command-place.js';
 import { alignUp, groupOf, panelRoom, rowStride, segmentWords } from './linear-commands.js';
+import type { MemorySet } from './memory.js';
 import { OP_EXPERT_LINEAR, OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM } from './opcodes.js';
 import type { PackedMatrix, PackedSegment } from './pack-layout.js';
+import { ownMatrix } from './resident.js';
 
 /** Bytes of a thread for the parameters of one product. */
 const PARAMETER_BYTES = 128;
@@ -22,6 +24,17 @@ export interface ExpertsPlace {
 export interface ExpertStacks {
   readonly gateUp: PackedMatrix;
   readonly down: PackedMatrix;
+}
+
+/** The stacks of a node. Throws where they lie in different memories. */
+export function stacksOf(set: MemorySet, node: NodeOf<'experts'>): ExpertStacks {
+  const gateUp = ownMatrix(set, node.gateUp);
+  const down = ownMatrix(set, node.down);
+  if (gateUp.memory === down.memory) return { gateUp: gateUp.packed, down: down.packed };
+  throw new KvantError('shape-mismatch', 'experts: the two stacks of a layer lie in different memories.', {
+    where: 'experts',
+    fix: 'Load them into one placement group, with room for both.',
+  });
 }
 
 /** Where things lie in scratch. */

@@ -2,7 +2,7 @@
 import { GATE_ACTIVATIONS, type NodeOf } from '../graph.js';
 import { stateBytes, stateMatrixAt } from '../state.js';
 import { type Command, f32Word } from './command.js';
-import { type CommandPlace, rowCountAt } from './commands.js';
+import { type CommandPlace, rowCountAt } from './command-place.js';
 import { OP_GATE, OP_GATED_DELTA, OP_SELECTIVE_SCAN, OP_SHORT_CONV, STEP_SEQUENCES } from './opcodes.js';
 import type { NodeState } from './placement.js';
 

@@ -2,7 +2,7 @@
 
 import type { NodeOf } from '../graph.js';
 import type { Command } from './command.js';
-import { type CommandPlace, rowCountAt } from './commands.js';
+import { type CommandPlace, rowCountAt } from './command-place.js';
 
 import { OP_ADD_FEATURES, OP_ADD_GATHERED } from './opcodes.js';
 

@@ -1,8 +1,7 @@
 /** The commands of a sample node: their parameters, the scratch they share, and which steps want them. */
 import type { NodeOf } from '../graph.js';
-import { NO_SLOT, type StepInputs } from '../step.js';
 import type { Command } from './command.js';
-import { type CommandPlace, rowCountAt } from './commands.js';
+import { type CommandPlace, rowCountAt } from './command-place.js';
 import { OP_SAMPLE, STEP_WANTS } from './opcodes.js';
 import * as w from './sample-words.js';
 
@@ -24,27 +23,6 @@ const JOBS: readonly (readonly [job: number, wanted: number])[] = [
   [w.JOB_RANK, w.F_LOGPROBS],
   [w.JOB_RECORD, w.RECORDS],
 ];
-
-/** Whether log-probabilities are of logits that penalties change: those are kept beside them. */
-export function keepsRaw(features: number): boolean {
-  const raw = (features & (w.F_LOGPROBS | w.F_PROCESSED)) === w.F_LOGPROBS;
-  return raw && (features & w.F_PENALTIES) !== 0;
-}
-
-/** What the rows of a step want, all together. */
-export function wantsOf({ sampling, outputSlot, outputCount }: StepInputs): number {
-  let wants = 0;
-  for (let row = 0; row < outputCount; row++) {
-    if (outputSlot[row] === NO_SLOT) continue;
-    const features = sampling.features[row]!;
-    wants |= features;
-    if (keepsRaw(features)) wants |= w.WANTS_RAW;
-    if (!(sampling.temperature[row]! > 0) || (features & w.F_FORCED) !== 0) continue;
-    wants |= w.WANTS_DRAW;
-    if (sampling.topK[row]! > 0 || sampling.topP[row]! < 1) wants |= w.WANTS_PREFIX;
-  }
-  return wants;
-}
 
 /** Words of the ids and records of a step. */
 export function resultWords(outputs: number): number {

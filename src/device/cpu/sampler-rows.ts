@@ -8,7 +8,7 @@ import {
   STATE_FEATURES,
 } from '../sampling.js';
 import type { DeviceMemory, MemorySet } from './memory.js';
-import { keepsRaw } from './sample-commands.js';
+import { keepsRaw } from './sample-wants.js';
 import { CpuSlotState } from './sampler-state.js';
 
 export interface SamplerPlace {

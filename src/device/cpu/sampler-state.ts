@@ -5,7 +5,7 @@
 import { FEATURE, HISTORY_FEATURES, type RowSpec } from '../sampling.js';
 import { equalSpecs, HeldTokens, matchLengths, tokensSinceBreaker } from '../sampling-state.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
-import { keepsRaw } from './sample-commands.js';
+import { keepsRaw } from './sample-wants.js';
 import * as w from './sample-words.js';
 
 /** Where the arrays of a state lie, in words from its start; 0 for one that it has not. */

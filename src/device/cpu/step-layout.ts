@@ -9,7 +9,7 @@ import { writeRotary } from '../rotary-positions.js';
 import { SAMPLING_WORDS } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS, STEP_WANTS } from './opcodes.js';
-import { wantsOf } from './sample-commands.js';
+import { wantsOf } from './sample-wants.js';
 import { P_FEATURES, P_TEMPERATURE } from './sample-words.js';
 
 const HEAD = 16;
