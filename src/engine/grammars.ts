@@ -5,20 +5,13 @@ import { ByteCache } from '../grammar/byte-cache.js';
 import { type ForcedRuns, runFrom } from '../grammar/forced-runs.js';
 import { GrammarMasks } from '../grammar/masks.js';
 import { Matcher, type ParserState } from '../grammar/matcher.js';
-import type { GrammarTables } from '../grammar/tables.js';
 import { suppressedIds } from '../sampling/draws-left.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Constrain, Constraint, ForcedRun } from './constraint.js';
+import type { RowGrammar } from './row-grammar.js';
 import type { CoreRequest } from './sequence.js';
 import type { TokenTries } from './texts/grammar-task.js';
 import { withThinkingBudget } from './thinking-budget.js';
-
-/** What a request brings. Plain data. */
-export interface RowGrammar {
-  readonly tables: GrammarTables;
-  readonly tries: TokenTries;
-  readonly runs: ForcedRuns;
-}
 
 /** Bytes of grammars whose states are kept for the next request with the same. */
 const KEPT_BYTES = 64 * 2 ** 20;

@@ -11,10 +11,10 @@ import { holdsFrame, parsersOf, spelledFor, thinkingOf, toolsAsk } from './answe
 import { asKvantError, shuttingDown } from './core-errors.js';
 import type { EngineClient } from './engine-client.js';
 import { type GenerationSetup, GenerationStream } from './generation.js';
-import type { RowGrammar } from './grammars.js';
 import type { LoadedEngine } from './load-engine.js';
 import type { ModelText } from './model-text.js';
 import { checkRequest, isSignal, queuePlace } from './request-check.js';
+import type { RowGrammar } from './row-grammar.js';
 import { readStructuredOutput } from './structured-output.js';
 import type { AskedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import type { Texts, Waiter } from './texts/texts.js';

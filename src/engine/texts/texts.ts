@@ -6,8 +6,8 @@ import type { GrammarTables } from '../../grammar/tables.js';
 import type { SamplingParams } from '../../sampling/options.js';
 import type { AnswerAsk } from '../../text/answer-grammar.js';
 import { workerUrl } from '../../worker-url.js';
-import type { RowGrammar } from '../grammars.js';
 import type { ModelText } from '../model-text.js';
+import type { RowGrammar } from '../row-grammar.js';
 import type { RunsAsk, TokenTries } from './grammar-task.js';
 import {
   type AskedPrompt,
