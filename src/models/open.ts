@@ -45,15 +45,16 @@ export async function openModel(path: string, overrides: JsonObject = {}): Promi
   if (await isGgufFile(path)) {
     const { GgufSource } = await import('./gguf/source.js');
     const source = await GgufSource.open(path);
-    return await define(source, path, source.architecture.bakedNorms === true, overrides);
+    const { bakedNorms, bakedDecays } = source.architecture;
+    return await define(source, path, bakedNorms ? BAKED : bakedDecays ? BAKED_DECAYS : null, overrides);
   }
-  return await define(await Checkpoint.open(path), `${path}/config.json`, false, overrides);
+  return await define(await Checkpoint.open(path), `${path}/config.json`, null, overrides);
 }
 
 async function define(
   files: WeightFiles,
   where: string,
-  bakedNorms: boolean,
+  baked: RegExp | null,
   overrides: JsonObject,
 ): Promise<OpenModel> {
   try {
@@ -62,7 +63,7 @@ async function define(
     const { vision } = parsed;
     const blind = vision !== null && !named.has(vision.tower.probe);
     const seeing = blind ? parsed.withoutVision() : parsed;
-    const definition = bakedNorms ? withBakedNorms(seeing) : seeing;
+    const definition = baked === null ? seeing : withBaked(seeing, baked);
     const found = await findHead(files, named, definition.facts);
     return {
       source: found.source,
@@ -83,17 +84,18 @@ const BLIND: Notice = {
 
 /** What is stored as it is used. */
 const BAKED = /(norm\.weight|\.A_log)$/;
+const BAKED_DECAYS = /\.A_log$/;
 
-/** The same model whose norms are stored as they multiply, and decays as they are. */
-function withBakedNorms(definition: ModelDefinition): ModelDefinition {
+/** The same model whose norms are stored as they multiply, or decays as they are used. */
+function withBaked(definition: ModelDefinition, baked: RegExp): ModelDefinition {
   const vectors = definition.layout.vectors.map((vector) => {
     const { make: _, ...plain } = vector;
-    return BAKED.test(vector.parts[0]!.name) ? plain : vector;
+    return baked.test(vector.parts[0]!.name) ? plain : vector;
   });
   return {
     ...definition,
     layout: { ...definition.layout, vectors },
-    withTied: (tied) => withBakedNorms(definition.withTied(tied)),
+    withTied: (tied) => withBaked(definition.withTied(tied), baked),
   };
 }
 

@@ -13,6 +13,8 @@ export interface GgufArchitecture {
   readonly pairedRows?: boolean;
   /** Norms that multiply by 1 + w are stored as 1 + w, and decays as they are used. Default: they are as they were published. */
   readonly bakedNorms?: boolean;
+  /** Decays alone are stored as they are used. */
+  readonly bakedDecays?: boolean;
   /** Layers that do not attend have no KV heads in the list of them. Default: all have as many. */
   readonly someAttend?: boolean;
   /** Numbers that may differ by layer, which `fields` reads. */

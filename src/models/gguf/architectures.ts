@@ -9,6 +9,7 @@ import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
 import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
+import { MAMBA_ARCHITECTURES } from './mamba-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
 const SANDWICH = { ffn_norm: 'pre_feedforward_layernorm' };
@@ -203,6 +204,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   GEMMA4,
   ...EXPERT_ARCHITECTURES,
   ...HYBRID_ARCHITECTURES,
+  ...MAMBA_ARCHITECTURES,
 ];
 
 /** The scores of the largest Gemmas are scaled by the width of a head had the heads the hidden size between them. */

@@ -9,6 +9,7 @@ import {
   matrixPieces,
   type QuantizeInput,
 } from '../../weights/quantize-input.js';
+import type { GgufArchitecture } from './architecture.js';
 import type { GgufSource } from './source.js';
 
 /** Kernels by channel. */
@@ -54,7 +55,7 @@ interface Info {
 /** Norms and biases: as bf16 where that is what they are, else f32. */
 async function vector(source: GgufSource, { name, shape, byteLength }: Info): Promise<InputTensor> {
   const stored = await source.vector(name, shape).read();
-  const values = source.architecture.bakedNorms === true ? published(name, stored) : stored;
+  const values = published(name, stored, source.architecture);
   const dtype = (['bf16', 'f32'] as const).find((one) => isExact(values, one))!;
   return {
     name,
@@ -71,8 +72,13 @@ async function vector(source: GgufSource, { name, shape, byteLength }: Info): Pr
 }
 
 /** What converters changed: norms that multiply by 1 + w, and the decays of recurrent layers. */
-function published(name: string, values: Float32Array): Float32Array {
-  if (name.endsWith('.A_log')) return values.map((value) => Math.log(-value));
+function published(
+  name: string,
+  values: Float32Array,
+  { bakedNorms, bakedDecays }: GgufArchitecture,
+): Float32Array {
+  if (name.endsWith('.A_log') && (bakedNorms || bakedDecays)) return values.map((value) => Math.log(-value));
+  if (!bakedNorms) return values;
   const baked = name.endsWith('norm.weight') && !name.endsWith('linear_attn.norm.weight');
   return baked ? values.map((value) => value - 1) : values;
 }

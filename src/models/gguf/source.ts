@@ -90,6 +90,10 @@ export class GgufSource {
   ): { readonly dtype: string; readonly shape: readonly number[]; readonly byteLength: number } | undefined {
     const tensor = this.#checkpoint.info(this.#names.get(name) ?? '');
     if (tensor === undefined) return undefined;
+    if (FLAT.test(tensor.name)) {
+      const numbers = tensor.shape.reduce((product, size) => product * size, 1);
+      return { dtype: tensor.type.name, shape: [numbers], byteLength: tensor.byteLength };
+    }
     const { rows } = this.#order(tensor.name) ?? {};
     const [first, ...inner] = tensor.shape;
     // Of a convolution, an order is of its numbers.
@@ -120,7 +124,9 @@ export class GgufSource {
     const number = this.#numbers.get(name);
     if (number !== undefined) return { name, length: 1, read: async () => Float32Array.of(number) };
     const stored = this.#take(name);
-    return this.#checkpoint.vector(stored, name, shape, this.#order(stored));
+    const own = FLAT.test(stored) && same(this.info(name)?.shape, shape);
+    const expected = own ? this.#checkpoint.info(stored)!.shape : shape;
+    return this.#checkpoint.vector(stored, name, expected, this.#order(stored));
   }
 
   /** A head beside the embedding is one of its own: converters leave out what is tied. */
@@ -147,6 +153,13 @@ export class GgufSource {
     // The checkpoint says what is missing.
     return this.#names.get(name) ?? name;
   }
+}
+
+/** Of Mamba 2: a list of numbers, though the file has a row for each head or group. */
+const FLAT = /\.ssm_(a|d|norm\.weight)$/;
+
+function same(one: readonly number[] | undefined, other: readonly number[] | undefined): boolean {
+  return one !== undefined && other !== undefined && one.join() === other.join();
 }
 
 /** Layers, by the largest number that a tensor has; each has many. */
