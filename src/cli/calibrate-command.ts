@@ -132,6 +132,7 @@ const FORMAT_FLAGS = [
   'cacheTypeV',
   'kvSkipLayers',
   'kvFloatHead',
+  'kvFloatTail',
   'quantizedKvStart',
 ] as const satisfies readonly (keyof CalibrateFlags)[];
 

@@ -68,7 +68,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { textFiles },
     { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
     { rowBlocks },
-    { defaultCache },
+    { defaultCache, floatsOf },
     { machineBytes },
     { estimateActivations, memoryUse, memoryWarning },
     { settleKvPlan },
@@ -101,7 +101,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   });
   const summary = inspectModel(opened.source, opened.definition, {
     kv,
-    floatHeads: flags.device === 'cpu',
+    can: floatsOf(flags.device),
     ...(flags.quantize === undefined
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
@@ -256,9 +256,11 @@ function describe(
       .map((group) =>
         row(
           '',
-          group.head === undefined
-            ? `${group.layers.length} layers: behind ${group.window} tokens it is given back: a sequence keeps ${kept(group)} at most`
-            : `the first ${group.head} tokens are floats besides, ${group.bytesPerToken} B each`,
+          group.tail
+            ? `the newest ${group.window} tokens of ${group.layers.length} layers are read as floats, ${group.bytesPerToken} B each besides: a sequence keeps ${kept(group)} at most`
+            : group.head === undefined
+              ? `${group.layers.length} layers: behind ${group.window} tokens it is given back: a sequence keeps ${kept(group)} at most`
+              : `the first ${group.head} tokens are floats besides, ${group.bytesPerToken} B each`,
         ),
       ),
     ...s.groups

@@ -48,6 +48,7 @@ describe("llama.cpp's types of the cache", () => {
       kvSkipLayers: [],
     });
     expect(read('--kv-bits', '8', '--kv-float-head', '0')).toEqual({ kvBits: 8, kvFloatHead: 0 });
+    expect(read('--kv-bits', '8', '--kv-float-tail', '128')).toMatchObject({ kvFloatTail: 128 });
     expect(read('--kv-format', 'f32')).toEqual({ kvFormat: 'f32' });
     for (const type of ['f32', 'f16', 'q8_0', 'q5_1', 'q5_0', 'q4_1', 'q4_0'])
       expect(() => parseKvChoice((read('-ctk', type) as { kvFormat: string }).kvFormat)).not.toThrow();

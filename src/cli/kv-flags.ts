@@ -18,6 +18,7 @@ export interface KvFlags {
   readonly kvValueScheme?: KvScheme;
   readonly quantizedKvStart?: number;
   readonly kvFloatHead?: number | 'auto';
+  readonly kvFloatTail?: number;
   readonly kvSkipLayers?: readonly number[];
   readonly kvBytesPerToken?: number;
   readonly kvPlan?: string;
@@ -55,6 +56,11 @@ export function addKvFlags(command: Command): Command {
     .option(
       '--kv-float-head <n>',
       'of a quantised KV cache: the first tokens of each sequence that stay float (default: 32 on the CPU)',
+      integer(0),
+    )
+    .option(
+      '--kv-float-tail <n>',
+      'of a quantised KV cache: the newest positions that each token reads as floats, kept besides (CPU)',
       integer(0),
     )
     .option(
@@ -122,7 +128,7 @@ export function kvOptions(flags: KvFlags): KvOptions {
     });
   }
   const { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits } = flags;
-  const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers } = flags;
+  const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvFloatTail, kvSkipLayers } = flags;
   const { kvBytesPerToken, kvPlan } = flags;
   const given = { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits };
   const more = {
@@ -130,6 +136,7 @@ export function kvOptions(flags: KvFlags): KvOptions {
     kvValueScheme,
     quantizedKvStart,
     kvFloatHead,
+    kvFloatTail,
     kvSkipLayers,
     kvBytesPerToken,
     kvPlan,

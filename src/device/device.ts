@@ -140,6 +140,8 @@ export interface DeviceInfo {
   readonly adapters: number;
   /** KV pools may have a float head (KvFloatStartSpec of kv.ts). Default: no. */
   readonly floatHeads?: boolean;
+  /** Layers may have a float tail (KvPlace of kv.ts). Default: no. */
+  readonly floatTails?: boolean;
 }
 
 export interface ProgramLimits {

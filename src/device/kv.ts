@@ -129,7 +129,18 @@ export interface KvCaches<P extends KvPool = KvPool> {
   /** At least one; all with the same `slots`, `blockTokens` and `maxBlocksPerSlot`. */
   readonly pools: readonly P[];
   /** One entry for each layer of the model: its pool, by index, and its place among that pool's layers. */
-  readonly layers: readonly { readonly group: number; readonly index: number }[];
+  readonly layers: readonly KvPlace[];
+}
+
+export interface KvPlace {
+  readonly group: number;
+  readonly index: number;
+  /**
+   * The layer has a float tail (DeviceInfo.floatTails): another pool, of floats, is given the same vectors, and has blocks for the newest
+   * positions of a sequence. A token at position p reads (p − tokens, p] there, and what is before in its own pool. So what it
+   * reads depends on p alone. Of one type with a float head of the layer. Default: none.
+   */
+  readonly tail?: { readonly group: number; readonly index: number; readonly tokens: number };
 }
 
 /** A pool alone holds all layers, in order. */
@@ -146,6 +157,16 @@ export function kvPoolOf<P extends KvPool>(
   const place = caches?.layers[layer];
   const pool = place === undefined ? undefined : caches?.pools[place.group];
   return pool === undefined || place === undefined ? null : { pool, index: place.index };
+}
+
+/** The pool of a layer's float tail, the layer's place in it, and how many tokens it has; null where there is none. */
+export function kvTailOf<P extends KvPool>(
+  caches: KvCaches<P> | null,
+  layer: number,
+): { readonly pool: P; readonly index: number; readonly tokens: number } | null {
+  const tail = caches?.layers[layer]?.tail;
+  const pool = tail === undefined ? undefined : caches?.pools[tail.group];
+  return pool === undefined || tail === undefined ? null : { ...tail, pool };
 }
 
 /** Whether a layer is recurrent: what its state has taken in cannot be taken back. */

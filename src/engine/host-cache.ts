@@ -23,10 +23,10 @@ import {
   kvSequenceBytes,
   reachOf,
   sizeKvCache,
-  spareHeadBytes,
+  spareFloatBytes,
 } from '../kv/sizing.js';
 import type { ModelFacts } from '../models/facts.js';
-import type { BuildGraphOptions, Model } from '../models/load.js';
+import type { BuildGraphOptions, KvFloats, Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
 import type { ContextRaise } from './core-errors.js';
 import { hostConfig } from './host-config.js';
@@ -51,7 +51,7 @@ export type SizedDevice = Pick<DeviceInfo, 'kind' | 'memoryBytes'>;
 export function planCache(
   config: Pick<HostConfig, 'kv' | 'maxContext' | 'blockTokens'>,
   layers: readonly KvLayerShape[],
-  device: Pick<DeviceInfo, 'precision' | 'floatHeads'>,
+  device: Pick<DeviceInfo, 'precision' | 'floatHeads' | 'floatTails'>,
   modelContext: number,
 ): KvPlan {
   const context = config.maxContext ?? modelContext;
@@ -62,7 +62,7 @@ export function planCache(
     defaultKvFormat(device),
     context,
     blockTokens,
-    device.floatHeads,
+    device,
   );
 }
 
@@ -83,7 +83,7 @@ export function sizeCache(
   const rows =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
   const spare = (group: KvSizingGroup): number =>
-    (group.snapshotBytes ?? 0) + spareHeadBytes(group, blockTokens, request.maxRows);
+    (group.snapshotBytes ?? 0) + spareFloatBytes(group, blockTokens, request.maxRows);
   const wanted = groups.reduce((sum, group) => sum + spare(group), rows);
   const available = Math.min(wanted, memoryLeft(device, weightBytes));
   return sizeKvCache({ ...request, blockTokens, groups, available });
@@ -102,6 +102,12 @@ export interface DefaultCache {
   readonly maxContext: number;
 }
 
+/** What devices of a kind do with float heads and tails, told without one. */
+export function floatsOf(kind: DeviceKind): Pick<DeviceInfo, 'floatHeads' | 'floatTails'> {
+  // A head is kept on both, but unasked on the CPU alone.
+  return kind === 'cpu' ? { floatHeads: true, floatTails: true } : {};
+}
+
 /** What `Engine.load` will make, told without a device. Errors: those of {@link planCache} and {@link sizeCache}. */
 export function defaultCache(
   options: EngineOptions,
@@ -114,7 +120,7 @@ export function defaultCache(
   const kv = planCache(
     config,
     layers,
-    { precision: options.precision ?? 'default', floatHeads: device.kind === 'cpu' },
+    { precision: options.precision ?? 'default', ...floatsOf(device.kind) },
     model.maxPositions,
   );
   const { blocks, bytes, maxContext } = sizeCache(config, kv, device, model, weightBytes);
@@ -203,7 +209,10 @@ function sizingGroups(config: HostConfig, kv: KvPlan, device: DeviceKind): KvSiz
     return {
       layers,
       ...(group.head === undefined
-        ? { rowBlocks: rowBlocks(group.window, blockTokens, maxBatchTokens) }
+        ? {
+            rowBlocks: rowBlocks(group.window, blockTokens, maxBatchTokens),
+            ...(group.tail ? { tail: true } : {}),
+          }
         : { rowBlocks: headBlocks(group.head, Number.POSITIVE_INFINITY, blockTokens), head: true }),
     };
   });
@@ -268,7 +277,7 @@ export async function openCache(
 }
 
 /** The float blocks in the pool of the first group: of its head, or of what sequences start in. */
-export function floatBlocks(
+function floatBlocks(
   { floatStart, floatHead, groups }: KvPlan,
   sizing: KvCacheSizing,
 ): KvFloatStartSpec | null {
@@ -277,6 +286,20 @@ export function floatBlocks(
     return { blocks, dtype: floatHead.dtype, head: floatHead.tokens };
   }
   return floatStart === null ? null : { blocks: sizing.floatStartBlocks, dtype: floatStart.dtype };
+}
+
+/** The floats that layers keep beside their formats: a head's, or what sequences start in, and a tail's. */
+export function floatsBeside(kv: KvPlan, sizing: KvCacheSizing, blockTokens: number): readonly KvFloats[] {
+  const first = floatBlocks(kv, sizing);
+  const tail = kv.groups.findIndex((group) => group.tail);
+  const floats: KvFloats[] = [];
+  if (first !== null)
+    floats.push({ dtype: first.dtype, tokens: first.blocks * blockTokens, layers: kv.groups[0]!.layers });
+  if (kv.floatTail !== null && tail >= 0) {
+    const tokens = sizing.blocks[tail]! * blockTokens;
+    floats.push({ dtype: kv.floatTail.dtype, tokens, layers: kv.groups[tail]!.layers });
+  }
+  return floats;
 }
 
 function halved(

@@ -21,7 +21,7 @@ import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { Grammars } from './grammars.js';
-import { contextRaise, floatBlocks, openCache, planCache, sizeCache } from './host-cache.js';
+import { contextRaise, floatsBeside, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import { betterFormats, settleKvPlan } from './kv-plan.js';
@@ -95,7 +95,6 @@ export async function loadHost(
     const planned = sizeCache(config, kv, device.info, facts, bytes);
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const places = placesOf(kv.groups);
-    const floats = floatBlocks(kv, planned);
     const model = await loadModel(weights.source, definition, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
@@ -103,15 +102,7 @@ export async function loadHost(
         const { group } = places[layer]!;
         return planned.blocks[group]! * (kv.groups[group]!.state ? 1 : blockTokens);
       },
-      ...(floats === null
-        ? {}
-        : {
-            kvFloatStart: {
-              dtype: floats.dtype,
-              tokens: floats.blocks * blockTokens,
-              layers: kv.groups[0]!.layers,
-            },
-          }),
+      kvFloats: floatsBeside(kv, planned, blockTokens),
       maxContext: planned.maxContext,
       rotary: definition.vision !== null,
       onProgress: (done, total, item) => onProgress({ phase: 'weights', done, total, unit: 'bytes', item }),
@@ -346,6 +337,7 @@ function describe(
           bytesPerToken: of.state ? 0 : bytes,
           stateBytes: of.state ? bytes : 0,
           ...(of.head === undefined ? {} : { head: of.head }),
+          ...(of.tail ? { tail: true } : {}),
         };
       }),
       bytes: sizing.bytes,

@@ -17,6 +17,8 @@ export interface KvGroupInfo {
   readonly bytesPerToken: number;
   /** It is the float head: the first so many tokens of each sequence. Absent: no head. */
   readonly head?: number;
+  /** It is the float tail: `window` tokens of a sequence, beside the first group. Absent: no tail. */
+  readonly tail?: boolean;
   /** Of recurrent layers, whose blocks are slots of state: bytes of one slot in all of them, else 0. */
   readonly stateBytes: number;
 }

@@ -119,7 +119,7 @@ export class OfflineRunner implements AsyncDisposable {
   variant(request: CacheVariantRequest): CacheVariant {
     const plan = planVariant(this.model.layout.cache, request, this.#configOf(request.kv), this.device);
     const sizes = sizesOf(request, this.#blockTokens);
-    const caches = slotCaches(this.device, plan.layers, sizes, plan.floatHead);
+    const caches = slotCaches(this.device, plan.layers, sizes, plan);
     this.#caches.push(caches);
     return { caches, plan };
   }

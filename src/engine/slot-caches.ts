@@ -1,7 +1,14 @@
 /** Caches of sequences that own their blocks for good: of what runs without an engine. */
 
 import type { Device } from '../device/device.js';
-import { type KvCaches, type KvLayerSpec, type KvPool, kvBlockBytes } from '../device/kv.js';
+import {
+  type KvCaches,
+  type KvLayerSpec,
+  type KvPlace,
+  type KvPool,
+  kvBlockBytes,
+  kvFloatLayers,
+} from '../device/kv.js';
 import type { KvPlan } from '../kv/policy.js';
 
 export interface SlotCaches extends KvCaches {
@@ -26,7 +33,7 @@ function kinds(layers: readonly KvLayerSpec[]): readonly [attending: number[], r
 
 const blocksOf = ({ context, blockTokens }: SlotSizes): number => Math.ceil(context / blockTokens);
 
-/** Bytes that {@link slotCaches} takes, apart from a float head: blocks for each position, and one state for each sequence. */
+/** Bytes that {@link slotCaches} takes, apart from a float head and tail: blocks for each position, and one state for each sequence. */
 export function slotCacheBytes(layers: readonly KvLayerSpec[], sizes: SlotSizes): number {
   const [attending, recurrent] = kinds(layers).map((own) =>
     kvBlockBytes(
@@ -37,12 +44,14 @@ export function slotCacheBytes(layers: readonly KvLayerSpec[], sizes: SlotSizes)
   return sizes.slots * (blocksOf(sizes) * attending + recurrent);
 }
 
+const NO_FLOATS = { floatHead: null, floatTail: null, groups: [] };
+
 /** Errors: those of the formats and of the device's memory. */
 export function slotCaches(
   device: Device,
   layers: readonly KvLayerSpec[],
   sizes: SlotSizes,
-  head: KvPlan['floatHead'] = null,
+  { floatHead: head, floatTail, groups }: Pick<KvPlan, 'floatHead' | 'floatTail' | 'groups'> = NO_FLOATS,
 ): SlotCaches {
   const { slots, blockTokens } = sizes;
   const perSlot = blocksOf(sizes);
@@ -50,6 +59,7 @@ export function slotCaches(
   const own = perSlot - headBlocks;
   const shared = { blockTokens, slots, maxBlocksPerSlot: perSlot };
   const [attending, recurrent] = kinds(layers);
+  const tail = groups.find((group) => group.tail);
   const specs = (of: readonly number[]): KvLayerSpec[] => of.map((layer) => layers[layer]!);
   const pools: KvPool[] = [];
   const dispose = (): void => {
@@ -79,18 +89,36 @@ export function slotCaches(
       pools.push(pool);
       for (let slot = 0; slot < slots; slot++) pool.setBlocks(slot, 0, Uint32Array.of(slot));
     }
+    if (tail !== undefined) {
+      // Nothing is given back here: as long as the sequence.
+      const pool = device.createKvPool({
+        ...shared,
+        layers: kvFloatLayers(specs(tail.layers), floatTail!.dtype),
+        blocks: slots * perSlot,
+      });
+      pools.push(pool);
+      for (let slot = 0; slot < slots; slot++)
+        pool.setBlocks(
+          slot,
+          0,
+          Uint32Array.from({ length: perSlot }, (_, i) => slot * perSlot + i),
+        );
+    }
   } catch (error) {
     dispose();
     throw error;
   }
-  const last = pools.length - 1;
+  const last = recurrent.length > 0 ? pools.length - (tail === undefined ? 1 : 2) : -1;
   return {
     pools,
-    layers: layers.map(({ state }, layer) =>
-      state === undefined
-        ? { group: 0, index: attending.indexOf(layer) }
-        : { group: last, index: recurrent.indexOf(layer) },
-    ),
+    layers: layers.map(({ state }, layer): KvPlace => {
+      if (state !== undefined) return { group: last, index: recurrent.indexOf(layer) };
+      const place = { group: 0, index: attending.indexOf(layer) };
+      const index = tail?.layers.indexOf(layer) ?? -1;
+      return index < 0
+        ? place
+        : { ...place, tail: { group: pools.length - 1, index, tokens: tail!.window! } };
+    }),
     bytes: pools.reduce((sum, pool) => sum + pool.bytes, 0),
     dispose,
   };

@@ -1,9 +1,11 @@
 /**
  * Cache groups: layers that keep the same positions of a sequence share a pool of blocks, a block table a row and a free
  * list. Layers that see all form the first group; those of each window one of their own, so that a row gives back what slides
- * while the full layers keep theirs. Recurrent layers form a group: a row has one block there, its slot of state. The float head of the
- * full layers (head-pool.ts) comes last.
+ * while the full layers keep theirs. Recurrent layers form a group: a row has one block there, its slot of state. The float tail of the
+ * full layers slides, beside them. Their float head (head-pool.ts) comes last.
  */
+
+import type { KvPlace } from '../device/kv.js';
 
 export interface CacheGroup {
   /** Tokens that its layers see, null for all. */
@@ -12,6 +14,8 @@ export interface CacheGroup {
   readonly state?: boolean;
   /** It is the float head of the first group: the first so many tokens of a sequence, whole blocks. Default: no head. */
   readonly head?: number;
+  /** It is the float tail of layers of the first group: `window` tokens of a sequence, besides. Default: no tail. */
+  readonly tail?: boolean;
   /** Layers of the model, in order. */
   readonly layers: readonly number[];
 }
@@ -33,16 +37,16 @@ export function cacheGroups(windows: readonly (number | null | 'state')[]): read
   }));
 }
 
-/** Where each layer is: its group, and its place among the group's layers. */
-export function placesOf(
-  groups: readonly CacheGroup[],
-): readonly { readonly group: number; readonly index: number }[] {
-  const places: { group: number; index: number }[] = [];
-  groups.forEach(({ layers, head }, group) => {
+/** Where each layer is: its group, its place among the group's layers, and the same of its float tail. */
+export function placesOf(groups: readonly CacheGroup[]): readonly KvPlace[] {
+  const places: KvPlace[] = [];
+  groups.forEach(({ window, layers, head, tail }, group) => {
     // They are at home in the first group.
     if (head !== undefined) return;
     layers.forEach((layer, index) => {
-      places[layer] = { group, index };
+      places[layer] = tail
+        ? { ...places[layer]!, tail: { group, index, tokens: window! } }
+        : { group, index };
     });
   });
   return places;

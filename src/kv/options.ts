@@ -39,6 +39,11 @@ export interface KvOptions {
    */
   readonly kvFloatHead?: number | 'auto';
   /**
+   * Each token reads the newest so many positions, its own included, as floats, which are kept beside the quantised cache. On the CPU.
+   * Default 0: none.
+   */
+  readonly kvFloatTail?: number;
+  /**
    * Attention layers that stay float; −1 is the last. Default: the last one, where there are more than two that could be
    * quantised. `[]` quantises every layer that can be.
    */
@@ -65,6 +70,7 @@ export const KV_OPTION_NAMES = [
   'kvValueScheme',
   'quantizedKvStart',
   'kvFloatHead',
+  'kvFloatTail',
   'kvSkipLayers',
   'kvLayerFormats',
   'kvBytesPerToken',
@@ -78,6 +84,7 @@ export interface KvRequest {
   readonly value: KvFormat | null;
   readonly quantizedStart: number;
   readonly floatHead: number | 'auto';
+  readonly floatTail: number;
   /** Null: the default of the layer policy. */
   readonly skipLayers: readonly number[] | null;
   /** Formats by layer, in place of `key` and `value`: a list, or `open` where a file or a number of bytes is still to become one. */
@@ -99,6 +106,7 @@ export function readKvOptions(options: KvOptions): KvRequest {
     layers,
     quantizedStart: readStart(options.quantizedKvStart, quantized),
     floatHead: readHead(options, quantized),
+    floatTail: readTail(options.kvFloatTail, quantized),
     skipLayers: readSkip(options.kvSkipLayers, quantized),
   };
 }
@@ -289,6 +297,19 @@ function readHead(
       'Give one of kvFloatHead and quantizedKvStart.',
     );
   return head;
+}
+
+function readTail(tail: number | undefined, quantized: boolean): number {
+  if (tail === undefined) return 0;
+  if (!Number.isSafeInteger(tail) || tail < 0)
+    throw invalid('kvFloatTail', `${tail} is no number of tokens.`, 'Give 0 or a whole number above it.');
+  if (tail > 0 && !quantized)
+    throw invalid(
+      'kvFloatTail',
+      'The KV cache is float from first to last.',
+      'Say how it is quantised, for example kvBits: 8, or leave it out.',
+    );
+  return tail;
 }
 
 function readSkip(skip: readonly number[] | undefined, quantized: boolean): readonly number[] | null {

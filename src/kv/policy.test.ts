@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { kvLayerBlockBytes } from '../device/kv.js';
+import { placesOf } from './groups.js';
 import { type KvOptions, readKvOptions } from './options.js';
-import { defaultKvFormat, type KvLayerShape, planKvLayers } from './policy.js';
+import { defaultKvFormat, groupLayers, type KvLayerShape, planKvLayers } from './policy.js';
 
 const full: KvLayerShape = { kvHeads: 2, headDim: 64, window: null, group: 0 };
 const sliding: KvLayerShape = { ...full, window: 32 };
@@ -125,5 +126,40 @@ describe('layer policy', () => {
     expect(never.info[0]!.reason).toMatch(/100 tokens reaches the 100/);
     // Nothing is quantised here, so nothing has to be converted.
     expect(plan([sliding], { kvBits: 8, quantizedKvStart: 10 }).floatStart).toBeNull();
+  });
+
+  it('a float tail slides beside the layers that are quantised, before a float head', () => {
+    const tailed = (options: KvOptions) =>
+      planKvLayers([full, sliding, full, full, full], readKvOptions(options), f16, 1000, 16, {
+        floatHeads: true,
+        floatTails: true,
+      });
+    const { groups, floatTail } = tailed({ kvBits: 8, kvFloatTail: 100, kvFloatHead: 32 });
+    expect(floatTail).toEqual({ tokens: 100, dtype: 'f16' });
+    expect(groups).toEqual([
+      { window: null, layers: [0, 2, 3, 4] },
+      { window: 32, layers: [1] },
+      { window: 100, layers: [0, 2, 3], tail: true },
+      { window: null, layers: [0, 2, 3, 4], head: 32 },
+    ]);
+    expect(placesOf(groups)).toEqual([
+      { group: 0, index: 0, tail: { group: 2, index: 0, tokens: 100 } },
+      { group: 1, index: 0 },
+      { group: 0, index: 1, tail: { group: 2, index: 1, tokens: 100 } },
+      { group: 0, index: 2, tail: { group: 2, index: 2, tokens: 100 } },
+      { group: 0, index: 3 },
+    ]);
+    const asked = tailed({ kvFormat: 'f32/affine8', kvFloatTail: 9 });
+    expect(groupLayers(asked, asked.groups[2]!)[0]).toMatchObject({
+      key: { dtype: 'f32' },
+      value: { dtype: 'f32' },
+    });
+    expect(tailed({ kvBits: 8 }).floatTail).toBeNull();
+    expect(() => plan(stack(3), { kvBits: 8, kvFloatTail: 64 })).toThrow(
+      expect.objectContaining({ code: 'kv-tail-unsupported', where: 'kvFloatTail' }),
+    );
+    for (const kvFloatTail of [-1, 1.5])
+      expect(() => readKvOptions({ kvBits: 8, kvFloatTail })).toThrow(/no number of tokens/);
+    expect(() => readKvOptions({ kvFloatTail: 64 })).toThrow(/float from first to last/);
   });
 });

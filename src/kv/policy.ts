@@ -56,7 +56,7 @@ export interface KvFloatStartPlan {
   readonly dtype: FloatKv['dtype'];
 }
 
-/** The first `tokens` of every sequence are floats in every layer, for good. Whole blocks. */
+/** A head: the first `tokens` of every sequence are floats in every layer, for good, whole blocks. A tail: the newest ones, besides. */
 export interface KvFloatHeadPlan {
   readonly tokens: number;
   readonly dtype: FloatKv['dtype'];
@@ -71,6 +71,8 @@ export interface KvPlan {
   readonly floatStart: KvFloatStartPlan | null;
   /** Null: the first tokens are stored as the others. */
   readonly floatHead: KvFloatHeadPlan | null;
+  /** Null: the newest tokens are read as they are stored. Of the layers that are quantised. */
+  readonly floatTail: KvFloatHeadPlan | null;
 }
 
 const F32: FloatKv = { kind: 'float', dtype: 'f32' };
@@ -87,9 +89,10 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
  * - The last attention layer stays float where more than two could be quantised, or those of `skipLayers`.
  * - A format that a layer cannot use gives way to float, for K and V apart.
  *
- * `blockTokens`: a float head is whole blocks; `floatHeads`: the device can keep one. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
+ * `blockTokens`: a float head is whole blocks; `can`: what the device does. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
  *
- * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there; `kv-options-invalid`, where formats by layer are those of another model.
+ * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there; `kv-options-invalid`, where formats by layer are those of another model;
+ * `kv-tail-unsupported`, where the device keeps no float tail.
  */
 export function planKvLayers(
   layers: readonly KvLayerShape[],
@@ -97,7 +100,7 @@ export function planKvLayers(
   float: FloatKv,
   context = Number.POSITIVE_INFINITY,
   blockTokens = 16,
-  floatHeads = false,
+  can: Pick<DeviceInfo, 'floatHeads' | 'floatTails'> = {},
 ): KvPlan {
   // Where a float format was named, it is the one for all that stays float.
   const named = [request.key, request.value].find((format) => format !== null && isFloatKv(format));
@@ -139,19 +142,39 @@ export function planKvLayers(
   const quantised = specs.some(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
   const floatStart = quantised && request.quantizedStart > 0;
   const groups = cacheGroups(layers.map(({ window, state }) => (state === undefined ? window : 'state')));
-  const headTokens = request.floatHead === 'auto' ? (floatHeads ? AUTO_HEAD : 0) : request.floatHead;
+  const headTokens = request.floatHead === 'auto' ? (can.floatHeads ? AUTO_HEAD : 0) : request.floatHead;
   const floatHead =
     quantised && headTokens > 0 ? { tokens: wholeHead(headTokens, blockTokens), dtype: ask.dtype } : null;
+  const { floatTail: tailTokens } = request;
+  if (tailTokens > 0 && !can.floatTails) throw tailUnsupported(tailTokens);
+  const floatTail = quantised && tailTokens > 0 ? { tokens: tailTokens, dtype: ask.dtype } : null;
+  const coded = groups[0]!.layers.filter((layer) =>
+    [specs[layer]!.key, specs[layer]!.value].some((format) => !isFloatKv(format)),
+  );
   return {
     layers: specs,
     info,
-    groups:
-      floatHead === null
-        ? groups
-        : [...groups, { window: null, layers: groups[0]!.layers, head: floatHead.tokens }],
+    groups: [
+      ...groups,
+      ...(floatTail === null ? [] : [{ window: floatTail.tokens, layers: coded, tail: true }]),
+      ...(floatHead === null ? [] : [{ window: null, layers: groups[0]!.layers, head: floatHead.tokens }]),
+    ],
     floatHead,
+    floatTail,
     floatStart: floatStart ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };
+}
+
+function tailUnsupported(tokens: number): KvantError {
+  return new KvantError(
+    'kv-tail-unsupported',
+    `This device keeps no float tail; ${tokens} tokens were asked for.`,
+    {
+      kind: 'unsupported',
+      where: 'kvFloatTail',
+      fix: 'Leave it out, or run on the CPU.',
+    },
+  );
 }
 
 function formatsByLayer(of: KvRequest['layers'], layers: number): readonly KvChoice[] | null {
@@ -183,9 +206,13 @@ function wholeHead(tokens: number, blockTokens: number): number {
 }
 
 /** The layers of a cache group, as it keeps them. */
-export function groupLayers({ layers, floatHead }: KvPlan, { layers: own, head }: CacheGroup): KvLayerSpec[] {
+export function groupLayers(
+  { layers, floatHead, floatTail }: KvPlan,
+  { layers: own, head, tail = false }: CacheGroup,
+): KvLayerSpec[] {
   const formats = own.map((layer) => layers[layer]!);
-  return head === undefined || floatHead === null ? formats : kvFloatLayers(formats, floatHead.dtype);
+  const float = tail ? floatTail : head === undefined ? null : floatHead;
+  return float === null ? formats : kvFloatLayers(formats, float.dtype);
 }
 
 function effective(

@@ -161,6 +161,8 @@ export interface KvSizingGroup {
   readonly rowBlocks: number;
   /** It is the float head of the first group, whose device buffers it shares. */
   readonly head?: boolean;
+  /** It is the float tail of the first group. */
+  readonly tail?: boolean;
   /** Of recurrent layers, whose blocks are slots of state: bytes for snapshots, beside a slot for each row. */
   readonly snapshotBytes?: number;
 }
@@ -190,14 +192,15 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   const plane = request.maxPlaneBytes ?? Number.POSITIVE_INFINITY;
   const whole = Math.ceil((maxContext ?? modelContext) / blockTokens);
   const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
-  const each = others.map(({ layers, rowBlocks, head = false }) => {
+  const each = others.map(({ layers, rowBlocks, head = false, tail = false }) => {
     const bytes = kvBlockBytes(layers, blockTokens);
     const least = Math.min(whole, rowBlocks);
     const widest = widestPlane(layers, blockTokens);
-    // The prefix cache goes on nowhere without the head.
-    const most = head
-      ? Math.min(HEADS_A_ROW * maxRows, Math.floor((memory * HEADS_SHARE) / bytes / least))
-      : maxRows;
+    // The prefix cache goes on nowhere without the floats that are read there.
+    const most =
+      head || tail
+        ? Math.min(FLOATS_A_ROW * maxRows, Math.floor((memory * FLOATS_SHARE) / bytes / least))
+        : maxRows;
     const wanted = Math.min(least * Math.max(maxRows, most), Math.floor(plane / widest));
     return { bytes, least, wanted, plane: head ? widest : 0 };
   });
@@ -231,17 +234,17 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   };
 }
 
-/** Float heads that are kept for each row, its own and those of prefixes; and the part of the memory that is enough for them. */
-const HEADS_A_ROW = 4;
-const HEADS_SHARE = 1 / 16;
+/** Float heads, and tails, that are kept for each row, its own and those of prefixes; and the part of the memory that is enough for them. */
+const FLOATS_A_ROW = 4;
+const FLOATS_SHARE = 1 / 16;
 
-/** Bytes for the heads of prefixes, beside that of each row: 0 where the group is no float head. */
-export function spareHeadBytes(
-  { layers, rowBlocks, head = false }: KvSizingGroup,
+/** Bytes for the heads and tails of prefixes, beside that of each row: 0 where the group is neither. */
+export function spareFloatBytes(
+  { layers, rowBlocks, head = false, tail = false }: KvSizingGroup,
   blockTokens: number,
   maxRows: number,
 ): number {
-  return head ? (HEADS_A_ROW - 1) * maxRows * rowBlocks * kvBlockBytes(layers, blockTokens) : 0;
+  return head || tail ? (FLOATS_A_ROW - 1) * maxRows * rowBlocks * kvBlockBytes(layers, blockTokens) : 0;
 }
 
 /** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the float-start ones it starts in. */

@@ -1,5 +1,6 @@
 /** What `kvant inspect` tells of a model, as data: derived from its config and the headers of its weights. */
 
+import type { DeviceInfo } from '../device/device.js';
 import { kvBlockBytes } from '../device/kv.js';
 import { lut4Group, type MatrixFormat, type MatrixSource } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
@@ -47,6 +48,8 @@ export interface CacheGroupSummary {
   readonly bytesPerToken: number;
   /** It is the float head: the first so many tokens of each sequence. Absent: no head. */
   readonly head?: number;
+  /** It is the float tail: the newest `window` tokens of each sequence, besides. Absent: no tail. */
+  readonly tail?: boolean;
   /** Bytes of state that a sequence takes in its layers, however long it is: 0 unless they are recurrent. */
   readonly stateBytes: number;
 }
@@ -87,14 +90,19 @@ export interface ModelSummary {
 }
 
 /**
- * Summarises a model. Reads no weights; checks them as loading does. `floatHeads`: of the device.
+ * Summarises a model. Reads no weights; checks them as loading does. `can`: of the device.
  *
- * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors; `kv-options-invalid`, `kv-layer-unknown`
+ * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors; `kv-options-invalid`, `kv-layer-unknown`,
+ *   `kv-tail-unsupported`
  */
 export function inspectModel(
   source: WeightSource,
   { facts, layout }: ModelDefinition,
-  options: { readonly quantize?: AffineSpec; readonly kv?: KvOptions; readonly floatHeads?: boolean } = {},
+  options: {
+    readonly quantize?: AffineSpec;
+    readonly kv?: KvOptions;
+    readonly can?: Pick<DeviceInfo, 'floatHeads' | 'floatTails'>;
+  } = {},
 ): ModelSummary {
   const resolved = resolveWeights(source, layout, options.quantize);
   const weights = MATRIX_KINDS.map((kind) => summarize(source, kind, resolved.matrices));
@@ -113,7 +121,7 @@ export function inspectModel(
     float,
     facts.maxPositions,
     undefined,
-    options.floatHeads,
+    options.can,
   );
   const cache = layout.cache.map(({ layer, kvHeads, headDim, window }, place): CacheSummary => {
     const { kind, key, value, keyBytes, valueBytes, stateBytes, reason } = plan.info[place]!;
@@ -160,6 +168,7 @@ export function inspectModel(
       bytesPerToken: group.state ? 0 : kvBlockBytes(groupLayers(plan, group), 1),
       stateBytes: group.state ? kvBlockBytes(groupLayers(plan, group), 1) : 0,
       ...(group.head === undefined ? {} : { head: group.head }),
+      ...(group.tail ? { tail: true } : {}),
     })),
     floatStart:
       plan.floatStart === null

@@ -41,6 +41,13 @@ export interface LayerKvFormat {
   readonly value: KvFormat;
 }
 
+export interface KvFloats {
+  readonly dtype: 'f32' | 'f16';
+  readonly tokens: number;
+  /** By their places among the layers that have a cache. */
+  readonly layers: readonly number[];
+}
+
 export interface LoadModelOptions extends LoadProgress {
   /** Quantise float matrices on the way in. Refused where any is quantised already, or none can be. */
   readonly quantize?: Quantization;
@@ -48,12 +55,8 @@ export interface LoadModelOptions extends LoadProgress {
   readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
   /** Positions that a layer's cache will hold over all sequences, or slots of its state, so that layers are placed with room for them. */
   readonly kvTokens?: number | ((layer: number) => number);
-  /** Positions that some layers' caches will hold as floats beside them. */
-  readonly kvFloatStart?: {
-    readonly tokens: number;
-    readonly dtype: 'f32' | 'f16';
-    readonly layers: readonly number[];
-  };
+  /** What layers keep as floats besides: `tokens` tokens of each. For placing. */
+  readonly kvFloats?: readonly KvFloats[];
   /** Longest context in tokens; the model's own if omitted. */
   readonly maxContext?: number;
   /**
@@ -257,18 +260,22 @@ function placementGroups(
   layout: WeightLayout,
   matrices: readonly ResolvedMatrix[],
   kvLayers: readonly KvLayerSpec[],
-  { kvTokens = 0, kvFloatStart }: Pick<LoadModelOptions, 'kvTokens' | 'kvFloatStart'>,
+  { kvTokens = 0, kvFloats = [] }: Pick<LoadModelOptions, 'kvTokens' | 'kvFloats'>,
 ): PlacementGroup[] {
-  const floatStartBytes = ({ kvHeads, headDim }: KvLayerSpec, index: number): number => {
-    if (kvFloatStart?.layers.includes(index) !== true) return 0;
-    const float = { kind: 'float', dtype: kvFloatStart.dtype } as const;
-    return kvFloatStart.tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
+  const floatBytes = ({ kvHeads, headDim }: KvLayerSpec, index: number): number => {
+    let bytes = 0;
+    for (const { dtype, tokens, layers } of kvFloats) {
+      if (!layers.includes(index)) continue;
+      const float = { kind: 'float', dtype } as const;
+      bytes += tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
+    }
+    return bytes;
   };
   const tokens = (layer: number): number => (typeof kvTokens === 'number' ? kvTokens : kvTokens(layer));
   const layerBytes = new Map(
     kvLayers.map((layer, index) => [
       layer,
-      tokens(index) * kvLayerTokenBytes(layer) + floatStartBytes(layer, index),
+      tokens(index) * kvLayerTokenBytes(layer) + floatBytes(layer, index),
     ]),
   );
   return Array.from({ length: layout.groups }, (_, group) => ({

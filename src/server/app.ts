@@ -245,6 +245,7 @@ function modelBody(engine: EnginePort, created: number): object {
         calibration: info.kv.calibration,
         floatStart: info.kv.floatStart,
         float_head: info.kv.groups.find(({ head }) => head !== undefined)?.head ?? 0,
+        float_tail: info.kv.groups.find(({ tail }) => tail)?.window ?? 0,
         layers: info.kv.layers.map(({ keyBytes, valueBytes, stateBytes, ...layer }) => ({
           ...layer,
           key_bytes: keyBytes,

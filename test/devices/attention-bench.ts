@@ -1,7 +1,7 @@
 /** One attention layer on a device, beside a float64 history of what each slot has stored. */
 import type { Device, Matrix, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
-import type { KvPool } from '../../src/device/kv.js';
+import { type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
 import { makeRopeTable, ropeAxes } from '../../src/device/rope.js';
 import { RotaryInputs } from '../../src/device/rotary-inputs.js';
 import type { StepInputs } from '../../src/device/step.js';
@@ -33,6 +33,7 @@ export class AttentionBench {
   readonly #reference: AttentionReference;
   readonly #program: Program;
   readonly #pool: KvPool;
+  readonly #tail: KvPool | null;
   readonly #tensors;
 
   static async open(
@@ -45,18 +46,20 @@ export class AttentionBench {
     const { norms, centre, sinks, frequencies } = reference;
     const blockTokens = c.blockTokens ?? 16;
     const perSlot = SLOT_TOKENS / blockTokens;
-    const pool = device.createKvPool({
-      layers: [{ kvHeads: c.kvHeads, headDim: c.headDim, key: c.key, value: c.value, group: 0 }],
-      blocks: SLOTS * perSlot,
-      blockTokens,
-      slots: SLOTS,
-      maxBlocksPerSlot: perSlot,
+    const layer = { kvHeads: c.kvHeads, headDim: c.headDim, key: c.key, value: c.value, group: 0 };
+    const sizes = { blocks: SLOTS * perSlot, blockTokens, slots: SLOTS, maxBlocksPerSlot: perSlot };
+    const spec: KvPoolSpec = {
+      layers: [layer],
+      ...sizes,
       floatStart: c.floatStart
         ? { blocks: SLOTS * perSlot, dtype: c.floatStart.dtype }
         : c.head
           ? { blocks: (SLOTS * c.head.tokens) / blockTokens, dtype: c.head.dtype, head: c.head.tokens }
           : null,
-    });
+    };
+    const pool = device.createKvPool(spec);
+    const float = c.tail ? ({ kind: 'float', dtype: c.tail.dtype } as const) : null;
+    const tail = float && device.createKvPool({ ...sizes, layers: [{ ...layer, key: float, value: float }] });
     const rope =
       c.rope === null
         ? null
@@ -100,8 +103,14 @@ export class AttentionBench {
       const product = behind === null ? null : ops.keep(ops.linear(out, behind.weight));
       return { qkv, q, out: behind?.keeps === false ? null : out, product };
     });
-    const program = await device.compile(graph, LIMITS, pool);
-    return new AttentionBench(device, c, reference, program, pool, tensors);
+    const caches = tail
+      ? {
+          pools: [pool, tail],
+          layers: [{ group: 0, index: 0, tail: { group: 1, index: 0, tokens: c.tail!.tokens } }],
+        }
+      : kvCaches(pool);
+    const program = await device.compile(graph, LIMITS, caches);
+    return new AttentionBench(device, c, reference, program, pool, tail, tensors);
   }
 
   private constructor(
@@ -110,6 +119,7 @@ export class AttentionBench {
     reference: AttentionReference,
     program: Program,
     pool: KvPool,
+    tail: KvPool | null,
     tensors: { qkv: Tensor; q: Tensor; out: Tensor | null; product: Tensor | null },
   ) {
     this.#device = device;
@@ -117,6 +127,7 @@ export class AttentionBench {
     this.#reference = reference;
     this.#program = program;
     this.#pool = pool;
+    this.#tail = tail;
     this.#tensors = tensors;
     for (let s = 0; s < SLOTS; s++) {
       const first = this.#reference.floatStart.has(s) ? pool.spec.blocks : 0;
@@ -126,6 +137,8 @@ export class AttentionBench {
         this.#blocksOf(s).map((block) => block + first),
       );
       pool.setBlocks(s, 0, this.#headOf(s));
+      // In another order than the others.
+      tail?.setBlocks(s, 0, this.#blocksOf(SLOTS - 1 - s));
     }
   }
 
@@ -182,16 +195,21 @@ export class AttentionBench {
     this.#reference.adopt(from, to);
   }
 
-  /** Fills with NaN the blocks of a slot that lie wholly before the window of its next token. Answers how many. */
+  /**
+   * Fills with NaN the blocks of a slot that lie wholly before the window of its next token, or of its tail those that lie before that.
+   * Answers how many.
+   */
   async spoilBehindWindow(slot: number): Promise<number> {
     const { window, blockTokens = 16 } = this.#case;
-    const oldest = Math.max(0, this.context(slot) + 1 - window!);
-    const blocks = this.#blocksOf(slot).subarray(0, Math.floor(oldest / blockTokens));
+    const pool = this.#tail ?? this.#pool;
+    const own = this.#tail === null ? slot : SLOTS - 1 - slot;
+    const oldest = Math.max(0, this.context(slot) + 1 - (this.#case.tail?.tokens ?? window!));
+    const blocks = this.#blocksOf(own).subarray(0, Math.floor(oldest / blockTokens));
     if (blocks.length === 0) return 0;
-    await this.#pool.prepare('transfer');
-    const now = await this.#pool.read(blocks);
+    await pool.prepare('transfer');
+    const now = await pool.read(blocks);
     // All ones are a NaN in f16, in f32, and as a scale.
-    await this.#pool.write(
+    await pool.write(
       blocks,
       now.map(({ length }) => new Uint8Array(length).fill(0xff)),
     );
@@ -220,6 +238,7 @@ export class AttentionBench {
   async close(): Promise<void> {
     await this.#program.dispose();
     this.#pool.dispose();
+    this.#tail?.dispose();
   }
 
   /** Appends tokens to slots, of `data` or drawn, and returns the attention of each beside its reference. */

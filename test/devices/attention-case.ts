@@ -25,6 +25,8 @@ export interface AttentionCase extends AttentionShape {
   readonly floatStart?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
   /** The first tokens of every slot are kept as floats for good. */
   readonly head?: { readonly dtype: 'f16' | 'f32'; readonly tokens: number };
+  /** Each token reads the newest positions as floats, its own included. */
+  readonly tail?: { readonly dtype: 'f16' | 'f32'; readonly tokens: number };
   /** Keys, values and queries are drawn normal, times this. */
   readonly spread?: number;
   /** Keys are stored scaled, and without a mean that is rotated with every 256 positions, or is the same everywhere. */

@@ -35,6 +35,13 @@ interface Stored {
   readonly head: number;
   readonly key: Float64Array;
   readonly value: Float64Array;
+  /** As a float tail has it: null where there is none. */
+  readonly newest: Newest | null;
+}
+
+interface Newest {
+  readonly key: Float64Array;
+  readonly value: Float64Array;
 }
 
 interface Kept {
@@ -60,6 +67,8 @@ export class AttentionReference {
   readonly #random: Random;
   readonly #keys: Float64Array[][][] = [];
   readonly #values: Float64Array[][][] = [];
+  /** What a float tail has of each slot and head. */
+  readonly #newest: (Newest | null)[][][] = [];
   /** What was asked so far; null once that was more than this class can see. */
   #asked: string | null;
 
@@ -77,6 +86,7 @@ export class AttentionReference {
     for (let s = 0; s < SLOTS; s++) {
       this.#keys.push(Array.from({ length: c.kvHeads }, () => []));
       this.#values.push(Array.from({ length: c.kvHeads }, () => []));
+      this.#newest.push(Array.from({ length: c.kvHeads }, () => []));
     }
   }
 
@@ -104,6 +114,7 @@ export class AttentionReference {
     this.#note('adopt', from, to);
     this.#keys[to] = this.#keys[from]!.map((head) => [...head]);
     this.#values[to] = this.#values[from]!.map((head) => [...head]);
+    this.#newest[to] = this.#newest[from]!.map((head) => [...head]);
   }
 
   /** Appends tokens to slots: of `data`, or drawn. */
@@ -118,7 +129,7 @@ export class AttentionReference {
     else this.#asked = null;
     const known = this.#asked === null ? undefined : kept.get(this.#asked);
     if (known !== undefined) {
-      for (const { slot, head, key, value } of known.stored) this.#store(slot, head, key, value);
+      for (const one of known.stored) this.#store(one);
       this.#random.state = known.random;
       return known.step;
     }
@@ -143,9 +154,20 @@ export class AttentionReference {
     if (this.#asked !== null) this.#asked += JSON.stringify(what);
   }
 
-  #store(slot: number, head: number, key: Float64Array, value: Float64Array): void {
+  #store({ slot, head, key, value, newest }: Stored): void {
     this.#keys[slot]![head]!.push(key);
     this.#values[slot]![head]!.push(value);
+    this.#newest[slot]![head]!.push(newest);
+  }
+
+  /** What a token at `position` reads of `side` before `end`: of a float tail from where that begins. */
+  #read(side: keyof Newest, slot: number, head: number, position: number, end: number): Float64Array[] {
+    const { tail } = this.#case;
+    const stored = (side === 'key' ? this.#keys : this.#values)[slot]![head]!.slice(0, end);
+    if (tail === undefined) return stored;
+    const from = Math.max(0, position + 1 - tail.tokens);
+    const newest = this.#newest[slot]![head]!;
+    return stored.map((x, at) => (at < from ? x : newest[at]![side]));
   }
 
   #compute(
@@ -184,8 +206,15 @@ export class AttentionReference {
         const formats = this.#formats(slot, position);
         const key = this.#storeKey(formats.key, k, h, position);
         const value = storeVector(formats.value, 'value', v);
-        this.#store(slot, h, key, value);
-        stored.push({ slot, head: h, key, value });
+        const { tail } = this.#case;
+        const float: KvFormat | null = tail ? { kind: 'float', dtype: tail.dtype } : null;
+        const newest = float && {
+          key: this.#storeKey(float, k, h, position),
+          value: storeVector(float, 'value', v),
+        };
+        const one = { slot, head: h, key, value, newest };
+        this.#store(one);
+        stored.push(one);
       }
     });
     eachToken((slot, s, row, i) => {
@@ -195,8 +224,8 @@ export class AttentionReference {
         const kv = Math.floor(h / (heads / kvHeads));
         const q = this.#scaled(this.#turned(head(row, h), 'q', position, placesOf(s, i)), 1, kv);
         expectedQ.set(q, (row * heads + h) * headDim);
-        const keys = this.#keys[slot]![kv]!.slice(0, end);
-        const values = this.#values[slot]![kv]!.slice(0, end);
+        const keys = this.#read('key', slot, kv, position, end);
+        const values = this.#read('value', slot, kv, position, end);
         const options = {
           position,
           scale: 1 / Math.sqrt(headDim),

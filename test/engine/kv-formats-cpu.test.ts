@@ -34,6 +34,7 @@ const WAYS: readonly EngineOptions[] = [
   { kvBits: 3.5 },
   { kvFormat: 'turbo8/affine8', kvSkipLayers: [], kvFloatHead: 32 },
   { kvFormat: 'turbo8/affine2-g128', kvSkipLayers: [0] },
+  { kvBits: 3.5, kvSkipLayers: [], kvFloatTail: 20 },
   { kvFormat: 'affine8/turbo4', blockTokens: 32 },
 ];
 
@@ -60,7 +61,7 @@ describe.each(WAYS)('KV kept as %j', (way) => {
   it('chunks do not show, nor does giving way', async () => {
     const { blockTokens = 16 } = way;
     const bytes = engine.info.kv.bytesPerToken * blockTokens;
-    // Half of it goes to float heads.
+    // Half of it goes to float heads, or tails.
     const parts = engine.info.kv.groups.length;
     const options = { ...way, maxRows: 4, maxBatchTokens: 7, kvMemory: parts * bytes * (160 / blockTokens) };
     await using other = await load(options);
@@ -73,13 +74,22 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     }));
     const grown = await Promise.all(long.map((request) => answer(other, request)));
     expect(grown).toEqual(await Promise.all(long.map((request) => answer(engine, request))));
-    // With a float head fewer rows are in; prefix-cpu.test.ts has such that give way.
-    if (way.kvFloatHead === undefined) expect((await other.stats()).preemptions).toBeGreaterThan(0);
+    // With floats besides fewer rows are in; prefix-cpu.test.ts has such that give way.
+    if (parts === 1) expect((await other.stats()).preemptions).toBeGreaterThan(0);
   });
 });
 
 describe('KV quantised late', () => {
   const way: EngineOptions = { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 30 };
+
+  it('has a float tail before and after: chunks do not show', async () => {
+    const tailed = { ...way, kvFloatTail: 24 };
+    await using whole = await load({ ...tailed, maxRows: 8, maxBatchTokens: 96 });
+    await using cut = await load({ ...tailed, maxRows: 4, maxBatchTokens: 7 });
+    const alone = [];
+    for (const request of REQUESTS.slice(0, 3)) alone.push(await answer(whole, request));
+    expect(await Promise.all(REQUESTS.slice(0, 3).map((request) => answer(cut, request)))).toEqual(alone);
+  });
 
   it('rows of both kinds share batches, whatever the chunks, and nothing that is in use is touched', async () => {
     const watch = new Watch();

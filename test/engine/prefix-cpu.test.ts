@@ -53,7 +53,7 @@ async function one(engine: Engine, requests: readonly GenerateRequest[]): Promis
 
 const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
 
-/** Formats of each kind, of keys and of values apart, late, and behind a float head. */
+/** Formats of each kind, of keys and of values apart, late, behind a float head and before a float tail. */
 const WAYS: readonly EngineOptions[] = casesOf<EngineOptions>(
   [
     {},
@@ -62,6 +62,7 @@ const WAYS: readonly EngineOptions[] = casesOf<EngineOptions>(
     { kvFormat: 'affine8/turbo4', blockTokens: 32 },
     { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 40 },
     { kvFormat: 'affine6/f32', kvFloatHead: 40, blockTokens: 32 },
+    { kvFormat: 'turbo4/affine4', kvFloatTail: 24 },
   ],
   [
     { kvFormat: 'f32' },
@@ -70,6 +71,7 @@ const WAYS: readonly EngineOptions[] = casesOf<EngineOptions>(
     { kvBits: 3.5 },
     { kvBits: 8, quantizedKvStart: 48 },
     { kvFormat: 'turbo8/affine8', kvSkipLayers: [], kvFloatHead: 32 },
+    { kvFormat: 'affine3', kvFloatHead: 32, kvFloatTail: 40, blockTokens: 32 },
   ],
 );
 

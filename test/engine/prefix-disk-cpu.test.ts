@@ -34,6 +34,7 @@ const WAYS: readonly EngineOptions[] = casesOf<EngineOptions>(
     { kvFormat: 'affine8/turbo4', blockTokens: 32 },
     { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 40 },
     { kvFormat: 'turbo4/affine3', kvSkipLayers: [], kvFloatHead: 32 },
+    { kvFormat: 'affine4', kvFloatTail: 40 },
   ],
   [
     { kvFormat: 'affine4-g32' },

@@ -33,7 +33,10 @@ const FORMATS = [
   ...['affine8', 'affine4', 'turbo4', 'turbo3.5', 'turbo2'].map((name) => `${name}:all-layers`),
 ];
 
-/** What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float, `affine4:head` keeps the first 32 tokens float. */
+/**
+ * What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float, `affine4:head` keeps the first 32 tokens
+ * float, `affine4:tail128` the newest 128.
+ */
 const VARIANTS: Readonly<Record<string, KvOptions>> = {
   'all-layers': { kvSkipLayers: [] },
   head: { kvFloatHead: 32 },
@@ -46,8 +49,9 @@ export function evalFormat(name: string): EvalFormat {
   if (!plan) parseKvChoice(kvFormat);
   let kv: KvOptions = plan ? { kvLayerFormats: readPlanFile(kvFormat) } : { kvFormat };
   for (const variant of variants) {
-    if (!Object.hasOwn(VARIANTS, variant)) throw unknownVariant(kvFormat, variant);
-    kv = { ...kv, ...VARIANTS[variant] };
+    const tail = /^tail([1-9]\d*)$/.exec(variant);
+    if (tail === null && !Object.hasOwn(VARIANTS, variant)) throw unknownVariant(kvFormat, variant);
+    kv = { ...kv, ...(tail === null ? VARIANTS[variant] : { kvFloatTail: Number(tail[1]) }) };
   }
   readKvOptions(kv);
   return { name, kv };
@@ -68,7 +72,7 @@ function readPlanFile(path: string): readonly string[] {
 }
 
 function unknownVariant(format: string, variant: string): KvantError {
-  const known = Object.keys(VARIANTS);
+  const known = [...Object.keys(VARIANTS), 'tail64'];
   return new KvantError('kv-format-unknown', `There is no variant ${JSON.stringify(variant)} of ${format}.`, {
     kind: 'invalid-request',
     where: '--formats',

@@ -14,12 +14,19 @@ const ATTENTION_ROWS = 96;
 /** The same of attention in segments. */
 const SEGMENT_ROWS = 96;
 
+/** The floats that a layer's queries read beside what is stored of all positions. */
+export interface LayerFloats {
+  /** Tokens of a float head, 0 for none. */
+  readonly head: number;
+  readonly tail: boolean;
+}
+
 interface AttentionScratch {
   readonly maxRows: number;
-  /** Where centres of keys begin, and queries of a float head. */
+  /** Where centres of keys begin, and queries for floats. */
   readonly centresAt: number;
-  readonly headQueriesAt: number;
-  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened; centres of keys, queries of a float head. */
+  readonly floatQueriesAt: number;
+  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened; centres of keys, queries for floats. */
   readonly stride: number;
   /** Bytes of a region of partial results. */
   readonly partialStride: number;
@@ -29,7 +36,7 @@ interface AttentionScratch {
 function attentionScratch(
   node: NodeOf<'attend'>,
   own: KvLayerSpec,
-  head: number,
+  { head, tail }: LayerFloats,
   maxContext: number,
 ): AttentionScratch {
   const { heads, kvHeads, headDim } = node.shape;
@@ -46,13 +53,13 @@ function attentionScratch(
       maxRows * valueGroups(own) * 580
     : 0;
   const centres = node.centre ? 4 * (kvHeads * headDim + node.centre.rope.dims) : 0;
-  const headQueries = head === 0 ? 0 : 4 * maxRows * headDim;
-  const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + (head === 0 ? 1 : 2);
+  const floatQueries = head === 0 && !tail ? 0 : 4 * maxRows * headDim;
+  const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + 1 + (head === 0 ? 0 : 1) + (tail ? 1 : 0);
   return {
     maxRows,
     centresAt: 4 * floats + codes,
-    headQueriesAt: 4 * floats + codes + centres,
-    stride: Math.ceil((4 * floats + codes + centres + headQueries) / 64) * 64,
+    floatQueriesAt: 4 * floats + codes + centres,
+    stride: Math.ceil((4 * floats + codes + centres + floatQueries) / 64) * 64,
     // A unit may be all heads that fit its rows.
     partialStride: Math.ceil((splits * Math.min(heads, maxRows) * (headDim + 4)) / 16) * 64,
   };
@@ -61,11 +68,11 @@ function attentionScratch(
 export function attentionScratchBytes(
   node: NodeOf<'attend'>,
   own: KvLayerSpec,
-  head: number,
+  floats: LayerFloats,
   maxContext: number,
   threads: number,
 ): number {
-  const { stride, partialStride } = attentionScratch(node, own, head, maxContext);
+  const { stride, partialStride } = attentionScratch(node, own, floats, maxContext);
   return threads * (stride + partialStride);
 }
 
@@ -91,10 +98,10 @@ export function attendCommands(
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
   const own = layer.formats;
-  const { maxRows, centresAt, headQueriesAt, stride, partialStride } = attentionScratch(
+  const { maxRows, centresAt, floatQueriesAt, stride, partialStride } = attentionScratch(
     node,
     own,
-    headTokens(own, layer.spec),
+    { head: headTokens(own, layer.spec), tail: layer.tail !== null },
     maxContext,
   );
   const words = [
@@ -129,9 +136,12 @@ export function attendCommands(
     node.centre?.rope.dims ?? 0,
     node.centre?.rope.style === 'interleaved' ? 1 : 0,
     centresAt,
-    headQueriesAt,
+    floatQueriesAt,
     sinks,
     node.ahead === true ? place.step + 4 * place.layout.visible! : 0,
+    layer.tail?.tokens ?? 0,
+    layer.tail?.store ?? 0,
+    layer.tail?.tables ?? 0,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

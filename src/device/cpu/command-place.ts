@@ -20,6 +20,14 @@ export interface LayerPlace {
   readonly tables: number;
   readonly formats: KvLayerSpec;
   readonly spec: KvPoolSpec;
+  /** Where its newest positions are kept as floats besides; null: nowhere. */
+  readonly tail: TailPlace | null;
+}
+
+export interface TailPlace {
+  readonly store: number;
+  readonly tables: number;
+  readonly tokens: number;
 }
 
 export function rowCountAt(place: CommandPlace, rows: 'tokens' | 'outputs'): number {

@@ -26,8 +26,9 @@ export function nodeScratchBytes(options: CompileOptions, node: Node): number {
     case 'rope-append':
       return ropeScratchBytes(node, threads);
     case 'attend': {
-      const { formats, spec } = cacheOf(caches, node);
-      return attentionScratchBytes(node, formats, headTokens(formats, spec), limits.maxContext, threads);
+      const { formats, spec, tail } = cacheOf(caches, node);
+      const floats = { head: headTokens(formats, spec), tail: tail !== null };
+      return attentionScratchBytes(node, formats, floats, limits.maxContext, threads);
     }
     case 'route':
       return routeScratchBytes(node, threads);

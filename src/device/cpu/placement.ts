@@ -1,10 +1,11 @@
 /** Which memory each op runs in, and so where each tensor is made. */
 import { KvantError } from '../../errors.js';
 import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
-import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf } from '../kv.js';
+import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf, kvTailOf } from '../kv.js';
 import { nodeInputs, nodeOutput } from '../lifetimes.js';
 import type { StateShape } from '../state.js';
 import type { Vector } from '../weights.js';
+import type { TailPlace } from './command-place.js';
 import { ownSlab } from './feature-slab.js';
 import { SIDE_CODES } from './kv-layout.js';
 import type { CpuKvLayer, CpuKvPool } from './kv-pool.js';
@@ -91,6 +92,7 @@ export interface NodeCache {
   readonly spec: KvPoolSpec;
   /** Address of its group's block tables. */
   readonly tables: number;
+  readonly tail: TailPlace | null;
 }
 
 /** The cache of a node's layer. Throws where it does not fit. */
@@ -111,7 +113,21 @@ export function cacheOf(
   }
   const { pool, index } = place;
   const layer = pool.layers[index]!;
-  return { layer, formats, spec: pool.spec, tables: pool.tables(layer.memory) };
+  const tail = tailOf(caches, node.layer, layer.memory);
+  return { layer, formats, spec: pool.spec, tables: pool.tables(layer.memory), tail };
+}
+
+function tailOf(caches: KvCaches<CpuKvPool> | null, layer: number, memory: DeviceMemory): TailPlace | null {
+  const tail = kvTailOf(caches, layer);
+  if (tail === null) return null;
+  const { pool, index, tokens } = tail;
+  const own = pool.layers[index]!;
+  if (own.memory === memory) return { store: own.store, tables: pool.tables(memory), tokens };
+  throw new KvantError(
+    'device-out-of-memory',
+    `The float tail of layer ${layer} found no room in the memory that has the layer's cache.`,
+    { where: 'kvFloatTail', fix: 'Give the cache less memory (kvMemory), or leave the tail out.' },
+  );
 }
 
 /** A recurrent node's state. */

@@ -67,6 +67,8 @@ export function ropeAppendCommand(
       rope.axes,
       rope.axes === 0 ? 0 : place.step + 4 * place.layout.rotary!,
       node.queriesOnly === true ? 1 : 0,
+      layer.tail?.store ?? 0,
+      layer.tail?.tables ?? 0,
     ],
   };
 }

@@ -25,6 +25,7 @@ export function prefixIdentity(
     layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
     floatStart: kv.floatStart,
     ...(kv.floatHead === null ? {} : { floatHead: kv.floatHead }),
+    ...(kv.floatTail === null ? {} : { floatTail: kv.floatTail }),
     ...(calibration === null ? {} : { calibration }),
     // A block holds the layers of its group.
     ...(kv.groups.length > 1 ? { groups: kv.groups } : {}),

@@ -1,7 +1,7 @@
 import { readTileMeta, plainKeys } from './attend-codes-keys';
 import { plainValues } from './attend-codes-values';
 import {
-  blockShift, dim, firstReaching, firstSeen, group, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads, plainScratch, queries, scores,
+  blockShift, dim, firstReaching, group, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads, partFrom, plainScratch, queries, scores,
   seenFrom, seenTo, SPLIT_BYTES, splitSums, tileMeta, valueBytes, valueHalf, values, valueScratch, valueSide, wideKeys,
   wideValues,
 } from './attend-job';
@@ -31,7 +31,7 @@ export function scoreFloats(
     // Rows of tokens from the first that reaches this tile to the last whose window still has it.
     const i0 = firstReaching(first, count, position);
     let i1 = count;
-    while (i1 > i0 && firstSeen(first + i1 - 1) >= position + TILE) i1--;
+    while (i1 > i0 && partFrom(first + i1 - 1) >= position + TILE) i1--;
     if (i0 >= i1) continue;
     const rows = (i1 - i0) * group;
     const row = firstRow + i0 * group;

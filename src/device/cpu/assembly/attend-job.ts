@@ -69,10 +69,27 @@ let ends: usize = 0;
 /** Where among them position 0 of the unit at hand would be. */
 let unitEnds: usize = 0;
 
-/** Tokens of a float head; its queries, and those for all that is behind it. */
+/** Tokens of a float head; queries for floats of it and of a tail, and those for all others. */
 export let head: u32 = 0;
-let headQueries: usize = 0;
+let floatQueries: usize = 0;
 let ownQueries: usize = 0;
+/** Keys and values of the sequence at hand, but for its head and tail. */
+let ownSide: usize = 0;
+
+/** Newest positions that each token sees as floats, beside what is stored of all; 0: none. */
+export let tail: u32 = 0;
+/** How they are stored, and how far their block tables lie from the others. */
+let tailLayer: usize = 0;
+let tailShift: usize = 0;
+const WHOLE: u32 = 0;
+const BEFORE: u32 = 1;
+const TAIL: u32 = 2;
+/** What is looked at of the split at hand: what each row sees before its tail, the tail, or all. */
+let part: u32 = WHOLE;
+// Of a unit of one token: the split that its tail begins in, and whether that is within it.
+let tailSplit: u32 = 0xffffffff;
+let tailCuts: bool = false;
+
 /** What the split at hand has of its 256 positions. */
 export let low: u32 = 0;
 export let high: u32 = SPLIT;
@@ -116,10 +133,16 @@ export function setUpJob(p: usize, thread: u32): void {
   centreDims = load<u32>(p, 112);
   centreStyle = load<u32>(p, 116);
   centres = scratch + load<u32>(p, 120);
-  headQueries = scratch + load<u32>(p, 124);
+  floatQueries = scratch + load<u32>(p, 124);
   sinks = load<u32>(p, 128);
   ends = load<u32>(p, 132);
   head = load<u32>(layer, STORE_HEAD);
+  tail = load<u32>(p, 136);
+  tailLayer = load<u32>(p, 140);
+  tailShift = load<u32>(p, 144) - load<u32>(p, 60);
+  part = WHOLE;
+  tailSplit = 0xffffffff;
+  tailCuts = false;
   low = 0;
   high = SPLIT;
 }
@@ -145,15 +168,80 @@ export function useSplit(split: u32): u32 {
   low = start - base;
   high = splitStart(split + 1) - base;
   if (head != 0) useHead(start < head);
+  else if (tail != 0) useOwn();
   return base;
 }
 
+/** The first of the newest positions that a token sees as floats. */
+// @ts-ignore: decorator
+@inline function tailStart(position: u32): u32 {
+  return position >= tail ? position - tail + 1 : 0;
+}
+
+/** A unit of one token, at `position`: its pieces are its splits, the one that its tail begins in parted there. */
+export function usePieces(position: u32): void {
+  if (tail == 0) return;
+  const start = tailStart(position);
+  tailSplit = splitOf(start);
+  tailCuts = start != splitStart(tailSplit);
+}
+
+// @ts-ignore: decorator
+@inline export function pieceOf(position: u32, at: u32): u32 {
+  const split = splitOf(at);
+  return split + (tailCuts && at >= tailStart(position) ? 1 : 0);
+}
+
+/** Where a piece of the token at `position` begins. */
+// @ts-ignore: decorator
+@inline export function pieceStart(position: u32, piece: u32): u32 {
+  if (!tailCuts || piece <= tailSplit) return splitStart(piece);
+  return piece == tailSplit + 1 ? tailStart(position) : splitStart(piece - 1);
+}
+
+/** Whether a piece is of the tail; its split. */
+// @ts-ignore: decorator
+@inline export function isTailPiece(piece: u32): bool {
+  return piece >= tailSplit && (!tailCuts || piece > tailSplit);
+}
+
+// @ts-ignore: decorator
+@inline export function splitOfPiece(piece: u32): u32 {
+  return tailCuts && piece > tailSplit ? piece - 1 : piece;
+}
+
+/** Looks at what rows see of a split before their tails. */
+export function useBefore(): void {
+  part = BEFORE;
+}
+
+/** Looks at their tails; answers where the block table of the sequence with `table` is for these. */
+export function useTail(table: usize): usize {
+  part = TAIL;
+  useFloats(tailLayer);
+  return table + tailShift;
+}
+
+
 /** How the head is stored, or what is behind it. */
 export function useHead(within: bool): void {
-  useSides(layer + (within ? 2 * SIDE_BYTES : 0));
+  ownSide = layer;
+  if (within) useFloats(layer + 2 * SIDE_BYTES);
+  else useOwn();
+}
+
+/** What is neither head nor tail. */
+export function useOwn(): void {
+  useSides(ownSide);
+  queries = ownQueries;
+}
+
+/** Floats of a sequence whose others may be codes. */
+function useFloats(side: usize): void {
+  useSides(side);
   // Sums are merged as those of the others are.
-  valueRotation = load<u32>(layer + SIDE_BYTES, SIDE_ROTATION);
-  queries = within ? headQueries : ownQueries;
+  valueRotation = load<u32>(ownSide + SIDE_BYTES, SIDE_ROTATION);
+  queries = floatQueries;
 }
 
 /** A job on floats that lie in scratch alone: what weigh and merge (attend-softmax.ts) look at. `width`: floats of a row of sums. */
@@ -169,7 +257,8 @@ export function setUpPlain(width: u32, statsAt: usize, sumsAt: usize, splitStats
 /** FloatStart sequences are kept in the other half of the store. */
 export function useTable(table: usize): void {
   if (head != 0) return;
-  useSides(layer + (load<u32>(table) >= load<u32>(layer, STORE_FLOAT_START) ? 2 * SIDE_BYTES : 0));
+  ownSide = layer + (load<u32>(table) >= load<u32>(layer, STORE_FLOAT_START) ? 2 * SIDE_BYTES : 0);
+  useSides(ownSide);
 }
 
 /** `side`: of the keys; that of the values follows. */
@@ -213,9 +302,30 @@ function useSides(side: usize): void {
   return ends == 0 ? position + 1 : load<u32>(unitEnds + position * 4);
 }
 
-/** Of `count` tokens from `first` on the first one that sees as far as `position`: how many are before it. */
+/** The first position that the token at `position` sees of the part at hand, and behind the last one. */
+// @ts-ignore: decorator
+@inline export function partFrom(position: u32): u32 {
+  const from = firstSeen(position);
+  return part == TAIL ? max<u32>(from, tailStart(position)) : from;
+}
+
+// @ts-ignore: decorator
+@inline export function partEnd(position: u32): u32 {
+  const end = seenEnd(position);
+  return part == BEFORE ? min<u32>(end, tailStart(position)) : end;
+}
+
+/** Whether what a token sees begins in the part at hand, from `start` on. */
+// @ts-ignore: decorator
+@inline export function beginsWith(position: u32, start: u32): bool {
+  const from = firstSeen(position);
+  return from >= start && (part != TAIL || from >= tailStart(position));
+}
+
+/** Of `count` tokens from `first` on the first one that sees as far as `position` of the part at hand: how many are before it. */
 // @ts-ignore: decorator
 @inline export function firstReaching(first: u32, count: u32, position: u32): u32 {
+  if (part == BEFORE) return position + tail > first ? position + tail - first : 0;
   if (ends == 0) return position > first ? position - first : 0;
   let i: u32 = 0;
   while (i < count && seenEnd(first + i) <= position) i++;
@@ -225,12 +335,12 @@ function useSides(side: usize): void {
 /** The part of a split, at `base`, that the token at `position` sees. */
 // @ts-ignore: decorator
 @inline export function seenFrom(position: u32, base: u32): u32 {
-  const from = firstSeen(position);
+  const from = partFrom(position);
   return max<u32>(low, from > base ? from - base : 0);
 }
 
 // @ts-ignore: decorator
 @inline export function seenTo(position: u32, base: u32): u32 {
-  const end = seenEnd(position);
+  const end = partEnd(position);
   return end > base ? min<u32>(end - base, high) : 0;
 }

@@ -4,9 +4,10 @@ import { codeQuery, FACTS_BYTES, readTileMeta, scoreKeys, turnQuery } from './at
 import { addValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats, addPlain, scoreFloats } from './attend-floats';
 import {
-  blockShift, codeFacts, codeQueries, dim, firstReaching, firstSeen, group, head, heads, high, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads, low,
-  out, plain, q, queries, scale, scores, seenEnd, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitStats, splitSums, stats, sums,
-  tileMeta, useHead, useSplit, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
+  beginsWith, blockShift, codeFacts, codeQueries, dim, firstReaching, group, head, heads, isTailPiece, keyBytes, keyCodes, keyHalf, keyMean, keys,
+  keySide, kvHeads, low, out, partFrom, plain, q, queries, scale, scores, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitOfPiece, splitStats,
+  splitSums, stats, sums, tail, tileMeta, useBefore, useHead, useOwn, useSplit, useTail, valueCodes, valueScratch, valueRotation, valueSide, wideKeys,
+  wideValues,
 } from './attend-job';
 import { merge, weigh } from './attend-softmax';
 import { exp1 } from './math';
@@ -33,6 +34,10 @@ export function takeQueries(h: u32, span: u32, token: u32, count: u32): void {
     useHead(true);
     fillQueries(h, span, token, count);
     useHead(false);
+  } else if (tail != 0) {
+    useTail(0);
+    fillQueries(h, span, token, count);
+    useOwn();
   }
   fillQueries(h, span, token, count);
 }
@@ -90,13 +95,35 @@ export function give(h: u32, span: u32, token: u32, count: u32): void {
   for (const end = from + dim * 4; from < end; from += 16, to += 16) v128.store(to, f32x4.mul(v128.load(from), factor));
 }
 
-/** One split for all rows of a unit; merged into `sums` and `stats`, or put there if it is the first. */
-export function attendSplit(
-  table: usize, h: u32, span: u32, split: u32, first: u32, count: u32, fresh: bool,
-): void {
+/**
+ * One split for all rows of a unit; merged into `sums` and `stats`, or put there if it is the first. What rows see before their tails goes
+ * first, for all of them: so each row's parts are in the order of their positions.
+ */
+export function attendSplit(table: usize, h: u32, span: u32, split: u32, first: u32, count: u32): void {
   const base = useSplit(split);
+  if (tail == 0) {
+    attendPart(table, h, span, base, first, count, false);
+    return;
+  }
+  useBefore();
+  attendPart(table, h, span, base, first, count, false);
+  attendPart(useTail(table), h, span, base, first, count, false);
+}
+
+/** A piece (attend-job.ts) of a unit of one token, by itself. */
+export function attendPiece(table: usize, h: u32, span: u32, piece: u32, first: u32): void {
+  const base = useSplit(splitOfPiece(piece));
+  let blocks = table;
+  if (isTailPiece(piece)) blocks = useTail(table);
+  else if (tail != 0) useBefore();
+  attendPart(blocks, h, span, base, first, 1, true);
+}
+
+/** What rows see of the part at hand of the split at `base`. `fresh`: it is put there for each of them. */
+function attendPart(table: usize, h: u32, span: u32, base: u32, first: u32, count: u32, fresh: bool): void {
   const a = seenFrom(first, base);
   const b = seenTo(first + count - 1, base);
+  if (a >= b) return;
   const own = count * group;
   if (keyCodes && !plain) scoreCodes(table, h, span, base, a, b, first, count);
   else for (let s: u32 = 0; s < span; s++) scoreFloats(table, h + s, s * own, base, a, b, first, count);
@@ -127,16 +154,15 @@ export function attendSplit(
       if (valueCodes) addPlain(table, h + s, s * own, base, a, b, first, count);
       else addFloats(table, h + s, s * own, base, a, b, first, count);
     }
-    // The head's, among those that are stored rotated.
+    // A head's or a tail's, among those that are stored rotated.
     if (!valueCodes && valueRotation != 0) {
       for (let r: u32 = 0; r < span * own; r++) rotate(valueRotation, splitSums + r * dim * 4, spare, dim, false);
     }
   }
   for (let r: u32 = 0; r < span * own; r++) {
     const position = first + (r % own) / group;
-    const from = firstSeen(position);
-    if (from >= base + high || seenEnd(position) <= base + low) continue;
-    merge(r, splitSums + r * dim * 4, fresh || from >= base + low);
+    if (seenFrom(position, base) >= seenTo(position, base)) continue;
+    merge(r, splitSums + r * dim * 4, fresh || beginsWith(position, base + low));
   }
 }
 
@@ -162,7 +188,7 @@ function scoreCodes(
     // Rows of tokens from the first that reaches this tile to the last whose window still has it.
     const i0 = firstReaching(first, count, position);
     let i1 = count;
-    while (i1 > i0 && firstSeen(first + i1 - 1) >= position + 8) i1--;
+    while (i1 > i0 && partFrom(first + i1 - 1) >= position + 8) i1--;
     if (i0 >= i1) continue;
     const block = load<u32>(table + (position >> blockShift) * 4);
     const inBlock = position & blockMask;

@@ -1,14 +1,15 @@
 import {
-  dim, endOf, firstSeen, group, kvHeads, maxBlocks, maxRows, setUpJob, splitOf, splitStart, splitStats, stats, sums, useTable, useUnit,
+  dim, endOf, firstSeen, group, kvHeads, maxBlocks, maxRows, pieceOf, pieceStart, setUpJob, splitOf, splitStats, stats, sums, usePieces, useTable,
+  useUnit,
 } from './attend-job';
-import { attendSplit, give, takeQueries } from './attend-rows';
+import { attendPiece, attendSplit, give, takeQueries } from './attend-rows';
 import { merge } from './attend-softmax';
 import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
 
 /**
  * Attention over the paged cache.
  *
- * A context is split at multiples of 256 positions, and where its float head ends. Of each split a query row takes the maximum of its scores, the
+ * A context is split at multiples of 256 positions, where its float head ends, and where the tail of a query row begins. Of each split a query row takes the maximum of its scores, the
  * sum of their exponentials and the weighted sum of V; the splits are merged in order. So the arithmetic of a row
  * depends on its position alone: not on how its prompt was cut, nor on the rows and threads beside it.
  *
@@ -20,11 +21,12 @@ import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
  *
  * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, outputs, 0,
  *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done, keyMean, fine, coarse, dims,
- *  style, centresAt, headQueriesAt, sinks, ends]
+ *  style, centresAt, floatQueriesAt, sinks, ends, tail, tailLayer, tailTables]
  * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `outputs`: 0, or the address of the step's outputs if only their results
  * matter: units of several tokens that hold none are left out. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
  * unit to take, and the threads that found none left. `keyMean`: 0, or the mean that was taken off the keys (attend-centre.ts).
- * `sinks`: 0, or one more score of each head. `ends`: 0, or where the step says how far each token sees.
+ * `sinks`: 0, or one more score of each head. `ends`: 0, or where the step says how far each token sees. `tail`: 0, or how many of the newest
+ * positions a token sees as floats, which are in a store of their own.
  */
 const NEXT: usize = 92;
 const DONE: usize = 96;
@@ -149,28 +151,29 @@ function whole(
   const last = splitOf(to - 1);
   const begun = splitOf(from);
   for (let split = begun; split <= last; split++) {
-    attendSplit(table, h, own, split, first, count, split == begun);
+    attendSplit(table, h, own, split, first, count);
   }
   give(h, own, token, count);
 }
 
-/** Where split `split` of a unit of one token and `own` KV heads begins on the line. */
+/** Where a piece of a unit of one token, at `first`, and `own` KV heads begins on the line. */
 // @ts-ignore: decorator
-@inline function splitAt(unitAt: u64, own: u32, split: u32, from: u32): u64 {
-  return unitAt + cost(from, max<u32>(from, splitStart(split))) * own;
+@inline function pieceAt(unitAt: u64, own: u32, first: u32, piece: u32, from: u32): u64 {
+  return unitAt + cost(from, max<u32>(from, pieceStart(first, piece))) * own;
 }
 
-/** A unit of one token: the splits of it that begin in this thread's part of the line. */
+/** A unit of one token: the pieces of it that begin in this thread's part of the line. */
 function divided(
   table: usize, h: u32, own: u32, token: u32, first: u32, from: u32, to: u32, at: u64, thread: u32, threads: u32,
 ): void {
   if (at >= end || at + cost(from, to) * own <= begin) return;
-  const begun = splitOf(from);
-  const last = splitOf(to - 1);
+  usePieces(first);
+  const begun = pieceOf(first, from);
+  const last = pieceOf(first, to - 1);
   let a = begun;
-  while (a <= last && splitAt(at, own, a, from) < begin) a++;
+  while (a <= last && pieceAt(at, own, first, a, from) < begin) a++;
   let b = a;
-  while (b <= last && splitAt(at, own, b, from) < end) b++;
+  while (b <= last && pieceAt(at, own, first, b, from) < end) b++;
   if (a == b) return;
   if (a == begun && b > last) {
     whole(table, h, own, token, first, 1, from, to);
@@ -182,9 +185,9 @@ function divided(
   takeQueries(h, own, token, 1);
   const rows = own * group;
   let part: usize = partials + partialStride * owner + (a - begun) * rows * (dim + 4) * 4;
-  for (let split = a; split < b; split++) {
-    // Every split is a first one here: its sums are left alone.
-    attendSplit(table, h, own, split, first, 1, true);
+  for (let piece = a; piece < b; piece++) {
+    // Every piece is a first one here: its sums are left alone.
+    attendPiece(table, h, own, piece, first);
     for (let r: u32 = 0; r < rows; r++, part += (dim + 4) * 4) {
       store<f32>(part, load<f32>(stats + r * 8));
       store<f32>(part, load<f32>(stats + r * 8, 4), 4);
@@ -206,21 +209,22 @@ export function attendMerge(p: usize, thread: u32, threads: u32): void {
       if (length - t > 1 && tileTokens > 1) continue;
       const first = position + t;
       const from = firstSeen(first);
-      const begun = splitOf(from);
+      usePieces(first);
+      const begun = pieceOf(first, from);
       const to = endOf(start + t, first);
-      const last = splitOf(to - 1);
+      const last = pieceOf(first, to - 1);
       for (let h: u32 = 0; h < kvHeads; h += span) {
         const own = min<u32>(span, kvHeads - h);
         const unitAt = at;
         at += cost(from, to) * own;
         if (unitAt >= end) return;
-        if (unitAt < begin || splitAt(unitAt, own, last, from) < end) continue;
+        if (unitAt < begin || pieceAt(unitAt, own, first, last, from) < end) continue;
         let part: usize = partials + partialStride * thread;
-        for (let split = begun; split <= last; split++) {
+        for (let piece = begun; piece <= last; piece++) {
           for (let r: u32 = 0; r < own * group; r++, part += (dim + 4) * 4) {
             store<f32>(splitStats + r * 8, load<f32>(part));
             store<f32>(splitStats + r * 8, load<f32>(part, 4), 4);
-            merge(r, part + 16, split == begun);
+            merge(r, part + 16, piece == begun);
           }
         }
         give(h, own, start + t, 1);

@@ -6,11 +6,13 @@ import { share } from './math';
 /**
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
- *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns, axes, rotary, queriesOnly]
+ *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns, axes, rotary, queriesOnly, tailLayer,
+ *  tailTables]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
  * `normAfter`: the norms follow the rotation. `beta`, `every`: of the growth of q by position; `every` 0: none.
  * `axes`: 0, or the axis of each pair, by which it turns with one of the three positions a token at `rotary`.
  * `queriesOnly`: qkv has q alone. `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
+ * `tailLayer`: 0, or where the same vectors are stored as floats besides.
  * `centre`: 0, or scales of keys, of queries, and the mean (KeyCentre of ../../graph.ts); `turns`: it is rotated with the split.
  */
 export function ropeAppend(p: usize, thread: u32, threads: u32): void {
@@ -46,6 +48,8 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const axes: usize = load<u32>(p, 104);
   const rotary: usize = load<u32>(p, 108);
   const group = heads / kvHeads;
+  const tailLayer: usize = load<u32>(p, 116);
+  const tailTables: usize = load<u32>(p, 120);
 
   const width = load<u32>(p, 112) != 0 ? heads : heads + 2 * kvHeads;
   const from = share(tokens * width, thread, threads);
@@ -60,6 +64,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
     const block = load<u32>(tables + (slot * maxBlocks + (position >> blockShift)) * 4);
     const inBlock = position & (blockTokens - 1);
     const keySide = layer + (block >= firstFloatStart ? 2 * SIDE_BYTES : 0);
+    const tailBlock = tailLayer == 0 ? 0 : load<u32>(tailTables + (slot * maxBlocks + (position >> blockShift)) * 4);
     const last = min<u32>(end - token * width, width);
     let h = item - token * width;
     if (dims != 0 && h < heads + kvHeads) {
@@ -80,9 +85,11 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
         turnHead(x, head, kNorm, dim, eps, normAfter, angles, dims, style);
         if (centre != 0) centreKey(head, centre, h - heads, kvHeads, dim, turns ? splitAngles : 0, dims, style, spare);
         storeVector(keySide, true, head, block, h - heads, kvHeads, inBlock, dim, blockTokens, position, spare);
+        if (tailLayer != 0) storeVector(tailLayer, true, head, tailBlock, h - heads, kvHeads, inBlock, dim, blockTokens, position, spare);
       } else {
         const own = h - heads - kvHeads;
         storeVector(keySide + SIDE_BYTES, false, x, block, own, kvHeads, inBlock, dim, blockTokens, position, spare);
+        if (tailLayer != 0) storeVector(tailLayer + SIDE_BYTES, false, x, tailBlock, own, kvHeads, inBlock, dim, blockTokens, position, spare);
       }
     }
   }
