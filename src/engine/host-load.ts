@@ -117,7 +117,7 @@ export async function loadHost(
       named === 'auto'
         ? await (await import('./auto-calibration.js')).autoCalibration(config, model, device, onLog, signal)
         : named;
-    const better = calibration === null ? undefined : betterFormats(kv, facts.cache, calibration, float);
+    const better = betterFormats(kv, facts.cache, calibration ?? {}, float);
     if (better !== undefined) onLog(better);
     const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv, calibration);
     const slab = featureSlab(model, device, planned.maxContext, config.imageCacheBytes);

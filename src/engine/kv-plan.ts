@@ -1,7 +1,7 @@
 /** Formats by layer at load: from the file of a plan, or picked by what a calibration says that formats lose. */
 
 import { readFile, writeFile } from 'node:fs/promises';
-import type { FloatKv } from '../device/kv.js';
+import { type FloatKv, isFloatKv, kvTokenBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import type { KvCalibration } from '../kv/calibration.js';
 import { type KvChoice, kvChoiceName } from '../kv/formats.js';
@@ -68,7 +68,7 @@ export function countFormats(choices: readonly KvChoice[]): string {
 
 /**
  * A line for the log where, by what was measured, other formats lose less at no more bytes than those that were asked for; undefined where
- * none do, or none were measured.
+ * none do. Where nothing was measured: a line on keys that have fewer bytes than values.
  */
 export function betterFormats(
   { layers }: Pick<KvPlan, 'layers'>,
@@ -77,7 +77,7 @@ export function betterFormats(
   float: FloatKv,
 ): LogEntry | undefined {
   const { losses } = calibration;
-  if (losses === undefined) return undefined;
+  if (losses === undefined) return narrowKeys(layers);
   const asked = layers.filter(({ state }) => state === undefined);
   const loss = expectedLoss(asked, losses);
   if (loss === undefined) return undefined;
@@ -86,6 +86,21 @@ export function betterFormats(
   if (best === undefined || best.loss >= loss * WORTH_TELLING) return undefined;
   const message = 'other formats of the KV cache lose less at no more bytes';
   return { level: 'info', message, fields: comparison(bytes, loss, best) };
+}
+
+/** K and V the other way round take the same bytes; what that was worth: docs/kv-quality.md. */
+function narrowKeys(layers: KvPlan['layers']): LogEntry | undefined {
+  const narrow = layers.find(
+    ({ key, value, headDim }) =>
+      !isFloatKv(key) && !isFloatKv(value) && kvTokenBytes(key, headDim, 1) < kvTokenBytes(value, headDim, 1),
+  );
+  if (narrow === undefined) return undefined;
+  const { key, value } = narrow;
+  const instead = kvChoiceName({ key: value, value: key });
+  const message =
+    'keys have fewer bytes than values; the other way round lost less on SmolLM2, more on demo-text';
+  const fix = `measure it on this model: kvant eval kv, or kvant calibrate --losses`;
+  return { level: 'info', message, fields: { asked: kvChoiceName(narrow), instead, fix } };
 }
 
 /** undefined where none fits: what was asked to stay float may be narrower than it is unasked. */

@@ -76,7 +76,7 @@ function headScales(
 
 /**
  * What the first key counts for, in the mean and in the squares: queries look at it more than at any other, and without that
- * centring would cost it more than it gains the rest. Measured, docs/kv-quality.md.
+ * centring would cost it more than it gains the rest. Measured, docs/lab/2026-11-26-kv-quality.md.
  */
 const FIRST_IN_MEAN = 0.3;
 const FIRST_IN_SQUARES = 0.3;

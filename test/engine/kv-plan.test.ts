@@ -164,6 +164,19 @@ describe('formats by layer', () => {
     expect(betterFormats(plan, shapes, { losses }, float)).toBeUndefined();
   });
 
+  it('keys of fewer bytes than values have a hint where nothing was measured', () => {
+    const shapes = Array.from({ length: 3 }, () => ({ kvHeads: 2, headDim: 64, window: null, group: 0 }));
+    const float = { kind: 'float', dtype: 'f16' } as const;
+    const hint = (kvFormat: string): LogEntry | undefined =>
+      betterFormats(planKvLayers(shapes, readKvOptions({ kvFormat }), float, 1024), shapes, {}, float);
+    expect(hint('turbo3.5')).toMatchObject({
+      level: 'info',
+      fields: { asked: 'turbo3.5', instead: 'turbo4/turbo3' },
+    });
+    for (const kvFormat of ['turbo4/turbo3', 'turbo4', 'f16/turbo4', 'affine4/f16', 'f16'])
+      expect(hint(kvFormat), kvFormat).toBeUndefined();
+  });
+
   it.each<[string, EngineOptions, string]>([
     ['no calibration', { kvBytesPerToken: 1000 }, 'kv-losses-missing'],
     ['no losses', { kvBytesPerToken: 1000, kvCalibration: 'auto' }, 'kv-losses-missing'],
