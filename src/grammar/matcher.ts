@@ -43,11 +43,9 @@ export const MARK = {
   LEFT: 1,
   /** No byte may come. */
   STUCK: 2,
-  /** Two facts that masks ask for once a state: whether they have, and what it was. */
-  PLAIN_ASKED: 4,
-  PLAIN: 8,
-  ANY_ASKED: 16,
-  ANY: 32,
+  /** A fact that masks ask for once a state: whether they have, and what it was. */
+  ANY_ASKED: 4,
+  ANY: 8,
 } as const;
 /** States there is room for at first; it doubles. */
 const FIRST_STATES = 32;
@@ -78,9 +76,15 @@ export class Matcher {
   table = new Int32Array(FIRST_STATES * 256);
   /** By index: bits of {@link MARK}. Another array when `table` is. */
   marks = new Uint8Array(FIRST_STATES);
+  /** By index: kinds of bytes that lead from a state to itself (byte-classes.ts); −1: not known yet. Another array when `table` is. */
+  rounds = new Int16Array(FIRST_STATES).fill(-1);
+  /** By index: how many plain characters a state takes, whatever they are (trie-walk.ts); −1: not known yet. Another array when `table` is. */
+  plain = new Int16Array(FIRST_STATES).fill(-1);
   #known = new Map<string, ParserState>();
   /** Those at one place without a count, by the place. */
   #single = new Map<number, ParserState>();
+  /** What is reached from one place, by the place. */
+  #unsettled = new Map<number, ParserState>();
   #frames = new Map<string, Frame>();
   #serial = 0;
   #work = 0;
@@ -169,8 +173,11 @@ export class Matcher {
     this.states.push(this.#nowhere, this.#nowhere);
     this.table = new Int32Array(FIRST_STATES * 256).fill(NOWHERE, NOWHERE << 8, (NOWHERE + 1) << 8);
     this.marks = new Uint8Array(FIRST_STATES);
+    this.rounds = new Int16Array(FIRST_STATES).fill(-1);
+    this.plain = new Int16Array(FIRST_STATES).fill(-1);
     this.#known = new Map();
     this.#single = new Map();
+    this.#unsettled = new Map();
     this.#frames = new Map();
   }
 
@@ -196,8 +203,16 @@ export class Matcher {
   #settle(from: readonly Place[]): ParserState {
     if (from.length === 0) return this.#nowhere;
     const [first] = from;
-    const known = from.length === 1 && this.#isSettled(first!) ? this.#at(first!) : null;
-    return known ?? this.#settleAll(from);
+    if (from.length > 1) return this.#settleAll(from);
+    if (this.#isSettled(first!)) return this.#at(first!) ?? this.#settleAll(from);
+    // The same place leads to the same ones: many bytes lead to one.
+    const key = this.#numberOf(first!);
+    let known = key === null ? undefined : this.#unsettled.get(key);
+    if (known === undefined) {
+      known = this.#settleAll(from);
+      if (key !== null) this.#unsettled.set(key, known);
+    }
+    return known;
   }
 
   /** Whether nothing is reached from a place without reading. */
@@ -207,12 +222,17 @@ export class Matcher {
   }
 
   /** Null where there is no number to tell it by. */
-  #at(place: Place): ParserState | null {
-    const { state, count, frame } = place;
+  #numberOf({ state, count, frame }: Place): number | null {
     const above = frame === null ? 0 : frame.serial + 2;
     const key = (above * COUNTS + count) * this.tables.ruleOf.length + state;
     // Far numbers are not told apart any more.
-    if (count >= COUNTS || key > Number.MAX_SAFE_INTEGER) return null;
+    return count >= COUNTS || key > Number.MAX_SAFE_INTEGER ? null : key;
+  }
+
+  /** Null where there is no number to tell it by. */
+  #at(place: Place): ParserState | null {
+    const key = this.#numberOf(place);
+    if (key === null) return null;
     let known = this.#single.get(key);
     if (known === undefined) {
       known = this.#add([place], false, false);
@@ -300,11 +320,21 @@ export class Matcher {
     const index = this.states.length;
     if (index === this.marks.length) {
       const [table, marks] = [new Int32Array(2 * this.table.length), new Uint8Array(2 * index)];
+      const [rounds, plain] = [new Int16Array(2 * index).fill(-1), new Int16Array(2 * index).fill(-1)];
       table.set(this.table);
       marks.set(this.marks);
-      [this.table, this.marks] = [table, marks];
+      rounds.set(this.rounds);
+      plain.set(this.plain);
+      [this.table, this.marks, this.rounds, this.plain] = [table, marks, rounds, plain];
     }
     const state = { index, places, done, left };
+    // Most bytes lead nowhere: a walk need not find out one by one.
+    const { byteAt, byteLow, byteHigh } = this.tables;
+    const row = index << 8;
+    this.table.fill(NOWHERE, row, row + 256);
+    for (const place of places)
+      for (let e = byteAt[place.state]!; e < byteAt[place.state + 1]!; e++)
+        this.table.fill(0, row | byteLow[e]!, (row | byteHigh[e]!) + 1);
     this.marks[index] = (left ? MARK.LEFT : 0) | (places.length === 0 ? MARK.STUCK : 0);
     this.states.push(state);
     return state;

@@ -1,5 +1,6 @@
 /** What is found out about a tokenizer's tokens once, for all grammars. Plain data over shared memory. */
 
+import { type BelowNodes, belowNodes } from './byte-classes.js';
 import { compileGrammar } from './compile.js';
 import { type CountedProfile, profileOf } from './counted-profile.js';
 import { ANY, anyRules } from './json/terminals.js';
@@ -18,6 +19,8 @@ export interface TokenSet {
   /** The tree without them; what it has at and below a node is from `restAt[node]` to `restAt[skip[node]]`. */
   readonly rest: TokenTrie;
   readonly restAt: Int32Array;
+  /** Of `trie`. */
+  readonly below: BelowNodes;
   /** What tokens are inside a JSON string, by the key of its rule. */
   readonly strings: { readonly key: string; readonly profile: CountedProfile };
 }
@@ -67,7 +70,8 @@ export function prepareTokens(spelling: TokenSpelling): TokenSet {
   }
   const plainIds = shared(plain.length);
   plainIds.set(plain);
-  return { trie, plain: plainIds, plainAt, rest, restAt, strings: stringProfile(trie) };
+  const strings = stringProfile(trie);
+  return { trie, plain: plainIds, plainAt, rest, restAt, below: belowNodes(trie), strings };
 }
 
 function stringProfile(trie: TokenTrie): TokenSet['strings'] {

@@ -1,6 +1,7 @@
 /** Walks a tree of tokens with a matcher: which ids may come from a state, and where the rule that is watched may be over. */
 
 import type { End } from './behind.js';
+import { classesWhere } from './byte-classes.js';
 import { MARK, type Matcher, NOWHERE, type ParserState } from './matcher.js';
 import { NO_END } from './tables.js';
 import { PLAIN_LENGTH, type TokenSet } from './token-set.js';
@@ -73,18 +74,30 @@ export class TrieWalk {
         node = behind;
         continue;
       }
-      if (isWhole && behind - node > WORTH && takesPlain(matcher, next, this.#tokens.strings.key)) {
-        const { plain, plainAt, rest, restAt } = this.#tokens;
-        this.#addAll(plain.subarray(plainAt[node]!, plainAt[behind]!));
-        const reached = matcher.states[next]!;
-        this.walk(rest, matcher, reached, ends, restAt[node]!, restAt[behind]!, d + 1);
+      if (isWhole && behind - node > WORTH && this.#skip(matcher, next, node, ends)) {
         table = matcher.table;
         marks = matcher.marks;
         node = behind;
         continue;
       }
+      table = matcher.table;
+      marks = matcher.marks;
       path[d + 1] = next;
     }
+  }
+
+  /** Adds what is below the node before `node`, which led to `next`, if that need not be walked; false if it has to be. */
+  #skip(matcher: Matcher, next: number, node: number, ends: End[] | null): boolean {
+    const { trie, plain, plainAt, rest, restAt, below, strings } = this.#tokens;
+    const behind = trie.skip[node - 1]!;
+    const [from, to] = [restAt[node]!, restAt[behind]!];
+    const longest = Math.min(PLAIN_LENGTH, below.bytes[node - 1]!);
+    const isPlain = plainDepth(matcher, next, strings.key) >= longest;
+    // Or they are of bytes that all lead to where it is already.
+    if (!isPlain && (from < to || (below.classes[node - 1]! & ~roundsOf(matcher, next)) !== 0)) return false;
+    this.#addAll(plain.subarray(plainAt[node]!, plainAt[behind]!));
+    if (from < to) this.walk(rest, matcher, matcher.states[next]!, ends, from, to, trie.depth[node - 1]! + 1);
+    return true;
   }
 
   #add(id: number): void {
@@ -105,26 +118,37 @@ export class TrieWalk {
   }
 }
 
+/** Kinds of bytes that lead from a state to itself. */
+function roundsOf(matcher: Matcher, index: number): number {
+  const known = matcher.rounds[index]!;
+  if (known >= 0) return known;
+  const classes = classesWhere((byte) => {
+    const to = matcher.table[(index << 8) | byte]!;
+    return (to === 0 ? matcher.stepIndex(index, byte) : to) === index;
+  });
+  matcher.rounds[index] = classes;
+  return classes;
+}
+
 /** Nodes below one for which it is asked whether they need be walked. */
 const WORTH = 16;
 
 /** Whether any plain token may come. `key`: of the rule of strings. */
-export function takesPlain(matcher: Matcher, index: number, key: string): boolean {
-  const { marks } = matcher;
-  if ((marks[index]! & MARK.PLAIN_ASKED) === 0) {
-    const found = isPlain(matcher, matcher.states[index]!, key);
-    marks[index]! |= MARK.PLAIN_ASKED | (found ? MARK.PLAIN : 0);
-  }
-  return (marks[index]! & MARK.PLAIN) !== 0;
-}
+export const takesPlain = (matcher: Matcher, index: number, key: string): boolean =>
+  plainDepth(matcher, index, key) >= PLAIN_LENGTH;
 
-function isPlain({ tables }: Matcher, { places }: ParserState, key: string): boolean {
-  const { plain, ruleOf, loopKeys, item, max } = tables;
-  for (const { state, count } of places) {
-    if (plain[state]! >= PLAIN_LENGTH) return true;
+/** How many plain characters may come, whatever they are; at most `PLAIN_LENGTH`. */
+function plainDepth(matcher: Matcher, index: number, key: string): number {
+  const known = matcher.plain[index]!;
+  if (known >= 0) return known;
+  const { plain, ruleOf, loopKeys, item, max } = matcher.tables;
+  let most = 0;
+  for (const { state, count } of matcher.states[index]!.places) {
+    most = Math.max(most, plain[state]!);
     const rule = ruleOf[state]!;
     if (max[rule]! < 0 || state !== item[rule]! || loopKeys[rule] !== key) continue;
-    if (max[rule] === NO_END || max[rule]! - count >= PLAIN_LENGTH) return true;
+    most = Math.max(most, max[rule] === NO_END ? PLAIN_LENGTH : max[rule]! - count);
   }
-  return false;
+  matcher.plain[index] = Math.min(most, PLAIN_LENGTH);
+  return matcher.plain[index]!;
 }
