@@ -35,7 +35,8 @@ import { ReadbackRing, type ReadbackSlot } from './readback.js';
 import { wideFrom, workgroupsOfTile } from './resolve.js';
 import { type Resources, strideOf } from './resources.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
-import { type StepBounds, StepPacker, WIDE_SPLITS } from './step-buffer.js';
+import { StepPacker, WIDE_SPLITS } from './step-buffer.js';
+import type { StepBounds } from './step-check.js';
 import { warmItems, warmSteps } from './warm-steps.js';
 
 export interface ProgramHost extends PlansHost {

@@ -18,18 +18,16 @@
  *   columns of SamplingInputs from `features` on, then where the parts of its slot's state stand (STATE_PARTS).
  */
 
-import { KvantError } from '../../errors.js';
-import { checkAdapters, HELD_ADAPTERS } from '../adapters.js';
 import type { ProgramLimits } from '../device.js';
-import { checkFeatureTokens } from '../feature-tokens.js';
 import type { RowKind } from '../graph.js';
 import { checkLookAhead, visibleEndOf } from '../look-ahead.js';
 import { ROPE_AXES } from '../rope.js';
-import { checkRotary, writeRotary } from '../rotary-positions.js';
+import { writeRotary } from '../rotary-positions.js';
 import { FEATURE, featuresOf } from '../sampling.js';
 import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
+import { checkStep, type StepBounds } from './step-check.js';
 
 export { ITEM_ROW_TEXT, ITEM_TEXT } from './record-texts.js';
 
@@ -86,19 +84,6 @@ export function rowWord(name: SamplingField | StatePart): string {
 
 /** Where a slot's parts stand, in the order of STATE_PARTS; null for a slot without state. */
 export type PartsOf = (slot: number) => Uint32Array | null;
-
-export interface StepBounds {
-  /** State slots there are. */
-  readonly slots: number;
-  /** Positions a slot can hold. */
-  readonly positions: number;
-  /** Rotary positions there are. Default 0: all are cache indexes. */
-  readonly rotary?: number;
-  /** Rows of the feature slab that tokens may name. Default 0. */
-  readonly features?: number;
-  /** Tokens may see later ones. Default false. */
-  readonly ahead?: boolean;
-}
 
 /** The binding `step`, and how kernels read it. */
 export const STEP_BINDING = { name: 'step', access: 'read', type: 'array<vec4<u32>>' } as const;
@@ -187,7 +172,7 @@ export class StepPacker {
 
   /** Packs a step and returns how many words of `words` it takes. Throws for a step that breaks a bound. */
   pack(inputs: StepInputs, partsOf: PartsOf = () => null): number {
-    this.#check(inputs);
+    checkStep(inputs, this.#limits, this.#bounds);
     const ahead = checkLookAhead(inputs, this.#bounds.ahead ?? false);
     const { words, facts } = this;
     const tokensAt = HEADER;
@@ -372,43 +357,4 @@ export class StepPacker {
     if (this.#tileWorkgroups > 0 && parts >= 2) facts.tileParts = Math.floor(parts);
     return at / 4;
   }
-
-  #check(inputs: StepInputs): void {
-    const { maxTokens, maxOutputs, maxSequences, maxContext } = this.#limits;
-    const { slots, positions, rotary = 0, features = 0 } = this.#bounds;
-    const { tokenCount, outputCount, sequenceCount } = inputs;
-    if (tokenCount > maxTokens || outputCount > maxOutputs || sequenceCount > maxSequences) {
-      throw misuse(
-        `${tokenCount} tokens, ${sequenceCount} sequences, ${outputCount} outputs; ` +
-          `${maxTokens}, ${maxSequences}, ${maxOutputs} are possible`,
-      );
-    }
-    let at = 0;
-    for (let s = 0; s < sequenceCount; s++) {
-      if (inputs.seqStart[s] !== at) throw misuse(`sequence ${s} does not begin where the one before ends`);
-      at += inputs.seqLength[s]!;
-      const end = inputs.seqPosition[s]! + inputs.seqLength[s]!;
-      if (end > Math.min(maxContext, positions)) throw misuse(`sequence ${s} reaches position ${end}`);
-      if (inputs.seqSlot[s]! >= slots) throw misuse(`sequence ${s} names slot ${inputs.seqSlot[s]}`);
-    }
-    checkRotary(inputs, rotary);
-    checkAdapters(inputs, HELD_ADAPTERS);
-    checkFeatureTokens(inputs, features);
-    if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
-    for (let i = 0; i < tokenCount; i++) {
-      if (inputs.tokens[i]! < -slots) throw misuse(`token ${i} names slot ${-inputs.tokens[i]! - 1}`);
-    }
-    for (let i = 0; i < outputCount; i++) {
-      if (inputs.outputs[i]! >= tokenCount) throw misuse(`output ${i} names token ${inputs.outputs[i]}`);
-      if (inputs.outputSlot[i]! >= slots && inputs.outputSlot[i] !== NO_SLOT)
-        throw misuse(`output ${i} names slot ${inputs.outputSlot[i]}`);
-    }
-  }
-}
-
-function misuse(message: string): KvantError {
-  return new KvantError('invalid-step', `Step: ${message}.`, {
-    where: 'submit',
-    fix: 'This is a fault of the caller: steps must keep the limits the program was compiled with.',
-  });
 }
