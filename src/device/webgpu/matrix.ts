@@ -8,10 +8,7 @@ import type { Matrix, MatrixOptions, Vector } from '../device.js';
 import type { Staging } from '../staging.js';
 import {
   columnUnit,
-  type FloatDtype,
-  floatBytes,
   holdsRows,
-  type Lut4Scale,
   type MatrixRows,
   type MatrixSource,
   roomBytes,
@@ -21,7 +18,7 @@ import {
 } from '../weights.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
-import { bf16ToF32, f16ToF32, f32ToF16 } from './half.js';
+import { writeMetas } from './matrix-metas.js';
 import { rowMetaWords, rowWords, type ShardLayout, shardLayout } from './weights-layout.js';
 
 export interface Shard {
@@ -312,13 +309,7 @@ class Upload {
     if (shard.metas === null || layout.kind === 'float' || source.format.kind === 'float') return;
     const words = rowMetaWords(layout, cols);
     const metas = new Uint32Array(metaRoom, 0, count * words);
-    if (layout.kind !== 'affine') packHeads(layout, piece, cols, metas);
-    else {
-      const { format } = source;
-      const biases = format.kind === 'symmetric' ? impliedBiases(source, piece, count, row) : piece.biases!;
-      packMetas(piece.scales!, biases, format.dtype, layout.meta, metas);
-    }
-    if (layout.kind === 'lut4' && holdsNaN(layout.scale, piece)) throw notFinite(source, row);
+    writeMetas(layout, source, piece, row, count, metas);
     queue.writeBuffer(shard.metas, row * words * 4, metas);
   }
 }
@@ -336,121 +327,4 @@ function padRows(data: Uint8Array, rows: number, from: number, to: number): Uint
   const out = new Uint8Array(rows * to);
   for (let r = 0; r < rows; r++) out.set(data.subarray(r * from, (r + 1) * from), r * to);
   return out;
-}
-
-/** Scales and biases, interleaved in the dtype the shard keeps: `out` has a word for each, two where that is f32. */
-export function packMetas(
-  scales: Uint8Array,
-  biases: Uint8Array,
-  from: FloatDtype,
-  to: FloatDtype,
-  out: Uint32Array,
-): void {
-  const count = scales.byteLength / floatBytes(from);
-  if (from === 'f32') {
-    const s = floats(scales, count);
-    const b = floats(biases, count);
-    if (to === 'f32') {
-      const numbers = new Float32Array(out.buffer, out.byteOffset, count * 2);
-      for (let i = 0; i < count; i++) {
-        numbers[2 * i] = s[i]!;
-        numbers[2 * i + 1] = b[i]!;
-      }
-    } else for (let i = 0; i < count; i++) out[i] = f32ToF16(s[i]!) | (f32ToF16(b[i]!) << 16);
-    return;
-  }
-  const s = halves(scales, count);
-  const b = halves(biases, count);
-  if (from === to) for (let i = 0; i < count; i++) out[i] = s[i]! | (b[i]! << 16);
-  else
-    for (let i = 0; i < count; i++) out[i] = f32ToF16(bf16ToF32(s[i]!)) | (f32ToF16(bf16ToF32(b[i]!)) << 16);
-}
-
-/** Whether a scale of one byte is NaN. */
-function holdsNaN(scale: Lut4Scale, { scales, subscales }: MatrixRows): boolean {
-  if (scale === 'f32-e4m3') return subscales!.includes(0x7f) || subscales!.includes(0xff);
-  return scale === 'e8m0' && scales!.includes(255);
-}
-
-/** Bytes of groups, then halves of superblocks or the number of the row, of rows of k-quants and tables, as weights-layout.ts lays them out. */
-function packHeads(
-  layout: Extract<ShardLayout, { kind: 'k-quant' | 'lut4' }>,
-  piece: MatrixRows,
-  cols: number,
-  out: Uint32Array,
-): void {
-  const words = rowMetaWords(layout, cols);
-  const rows = out.length / words;
-  const exponents = layout.kind === 'lut4' && layout.scale === 'e8m0';
-  const bytes = exponents ? piece.scales! : (piece.subscales ?? new Uint8Array(0));
-  // A number of 32 bits is two halves to be copied.
-  const scales = exponents ? new Uint16Array(0) : halves(piece.scales!, piece.scales!.length / 2);
-  const minima = piece.biases === undefined ? null : halves(piece.biases, piece.biases.length / 2);
-  const whole = layout.kind === 'lut4' && layout.scale === 'f32-e4m3';
-  const byteRow = bytes.length / rows;
-  const scaleRow = scales.length / rows;
-  const to = new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
-  const numbers = new Uint16Array(out.buffer, out.byteOffset, out.length * 2);
-  // Some of the last word of a row may belong to nothing.
-  out.fill(0);
-  for (let row = 0; row < rows; row++) {
-    to.set(bytes.subarray(row * byteRow, (row + 1) * byteRow), row * words * 4);
-    let at = row * words * 2 + (whole ? Math.ceil(byteRow / 4) * 2 : byteRow / 2);
-    for (let i = row * scaleRow; i < (row + 1) * scaleRow; i++) {
-      numbers[at++] = scales[i]!;
-      if (minima !== null) numbers[at++] = minima[i]!;
-    }
-  }
-}
-
-/** `−2^(bits − 1) · scale`, in f16: exact unless it overflows, which no model's weights come near. */
-function impliedBiases(source: MatrixSource, piece: MatrixRows, rows: number, firstRow: number): Uint8Array {
-  const { format } = source;
-  const centre = format.kind === 'symmetric' ? 2 ** (format.bits - 1) : 0;
-  const count = piece.scales!.length / 2;
-  const scales = halves(piece.scales!, count);
-  const biases = new Uint16Array(count);
-  for (let i = 0; i < count; i++) {
-    const bias = f32ToF16(-centre * f16ToF32(scales[i]!));
-    if ((bias & 0x7fff) === 0x7c00 && (scales[i]! & 0x7fff) < 0x7c00)
-      throw scaleTooLarge(source, firstRow + Math.floor((i * rows) / count));
-    biases[i] = bias;
-  }
-  return new Uint8Array(biases.buffer);
-}
-
-function scaleTooLarge({ name }: MatrixSource, row: number): KvantError {
-  return new KvantError(
-    'weights-not-exact',
-    `${name} holds a scale in row ${row} that is too large to be kept exactly`,
-    {
-      kind: 'unsupported',
-      where: name,
-      fix: 'No trained model has such weights: fetch the file again, take one in F16 or F32, or use the CPU.',
-    },
-  );
-}
-
-function notFinite({ name }: MatrixSource, row: number): KvantError {
-  return new KvantError('weights-not-finite', `${name} holds a scale that is NaN (row ${row} or later)`, {
-    kind: 'model',
-    where: name,
-    fix: 'The checkpoint is damaged: fetch it again.',
-  });
-}
-
-function floats(bytes: Uint8Array, count: number): Float32Array {
-  const { buffer, at } = aligned(bytes, 4);
-  return new Float32Array(buffer, at, count);
-}
-
-function halves(bytes: Uint8Array, count: number): Uint16Array {
-  const { buffer, at } = aligned(bytes, 2);
-  return new Uint16Array(buffer, at, count);
-}
-
-/** Bytes as a view of 2 or 4 bytes each; copied where they begin at an address that such a view cannot have. */
-function aligned(bytes: Uint8Array, size: 2 | 4): { readonly buffer: ArrayBufferLike; readonly at: number } {
-  if (bytes.byteOffset % size === 0) return { buffer: bytes.buffer, at: bytes.byteOffset };
-  return { buffer: bytes.slice().buffer, at: 0 };
 }
