@@ -18,6 +18,8 @@ export interface ImageTiles {
   readonly whole: boolean;
   /** Patches of that one, where it is no tile as the others are. */
   readonly wholeGrid?: TileGrid;
+  /** Patches of all tiles together that hold the picture, in their middle: what is around them is padding. Default: all do. */
+  readonly kept?: TileGrid;
 }
 
 /** Patches of a tile, in rows and columns. */

@@ -1,5 +1,6 @@
 /** preprocessor_config.json, read for the processors that kvant has. */
 
+import { readLlavaNextProcessor, readOnevisionProcessor } from './anyres-processor.js';
 import { readGemma4Processor } from './gemma4-processor.js';
 import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
@@ -19,6 +20,8 @@ const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   GotOcr2ImageProcessor: readInternVlProcessor,
   InternVLImageProcessor: readInternVlChatProcessor,
   CLIPImageProcessor: readClipProcessor,
+  LlavaNextImageProcessor: readLlavaNextProcessor,
+  LlavaOnevisionImageProcessor: readOnevisionProcessor,
   SiglipImageProcessor: readSiglipProcessor,
   Gemma3ImageProcessor: readGemma3Processor,
   Gemma4ImageProcessor: readGemma4Processor,

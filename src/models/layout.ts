@@ -105,7 +105,7 @@ export interface VectorSpec {
   readonly group: number;
   /** What its numbers become when they are loaded, as many as there were. Default: they stay. */
   readonly make?: (values: Float32Array, shapeOf?: ShapeOf) => Float32Array;
-  /** One number, which the graph is recorded with (Weights.number): no device has it. */
+  /** Numbers that no device has (Weights.numbers); one alone is what the graph is recorded with (Weights.number). */
   readonly host?: boolean;
 }
 
@@ -192,6 +192,8 @@ export interface Weights {
   vector(key: string): Vector;
   /** One of the numbers that the layout keeps on the host. */
   number(key: string): number;
+  /** A vector that the layout keeps on the host. */
+  numbers(key: string): Float32Array;
   rope(key: string): RopeTable;
   /** What operations call a layer's K and V, or its state. No such function: as the layer is called. */
   cache?(layer: number, kind: CacheKind): number;

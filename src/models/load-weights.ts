@@ -48,7 +48,7 @@ export async function loadWeights(
   resolved: ResolvedWeights,
   { onProgress, signal }: LoadProgress,
 ): Promise<{
-  weights: Pick<Weights, 'matrix' | 'vector' | 'number'>;
+  weights: Pick<Weights, 'matrix' | 'vector' | 'number' | 'numbers'>;
   headNorms: ReadonlyMap<Vector, Float32Array>;
   bytes: number;
 }> {
@@ -86,10 +86,10 @@ export async function loadWeights(
     bytes += matrix.bytes;
   };
   await inOrder(resolved.matrices, MATRICES_AT_ONCE, load);
-  const numbers = new Map<string, number>();
+  const numbers = new Map<string, Float32Array>();
   for (const { key, group, source, host } of resolved.vectors) {
     if (host) {
-      numbers.set(key, (await source.read())[0]!);
+      numbers.set(key, Float32Array.from(await source.read()));
       continue;
     }
     let values: Float32Array | null = null;
@@ -105,7 +105,8 @@ export async function loadWeights(
   const weights = {
     matrix: (key: string) => get(matrices, key),
     vector: (key: string) => get(vectors, key),
-    number: (key: string) => get(numbers, key),
+    number: (key: string) => get(numbers, key)[0]!,
+    numbers: (key: string) => get(numbers, key),
   };
   return { weights, headNorms, bytes };
 }

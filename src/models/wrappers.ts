@@ -119,6 +119,19 @@ const WRAPPERS: readonly Wrapper[] = [
     tower: 'llava',
   },
   {
+    architecture: 'LlavaNextForConditionalGeneration',
+    modelType: 'llava_next',
+    text: 'llama',
+    defaults: { llama: LLAMA, mistral: MISTRAL },
+    tower: 'llava-next',
+  },
+  {
+    architecture: 'LlavaOnevisionForConditionalGeneration',
+    modelType: 'llava_onevision',
+    text: 'qwen2',
+    tower: 'llava-onevision',
+  },
+  {
     architecture: 'Idefics3ForConditionalGeneration',
     modelType: 'idefics3',
     text: 'llama',

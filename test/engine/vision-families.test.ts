@@ -64,6 +64,8 @@ describe('pictures', () => {
     ['gemma3', 1, 41],
     // Tiles of several sizes, layers that convolve.
     ['lfm2-vl', 16, 23],
+    // Tokens that are none of the tower's rows.
+    ['llava-next', 16, 37],
   ])('of %s give the same bits wherever prompts are cut, alone and in company', async (name, ...chunks) => {
     const [first, , one] = casesOf(name) as [Case, Case, Case];
     const bits = async (maxBatchTokens: number, prefixCache?: boolean): Promise<unknown[]> => {

@@ -79,19 +79,20 @@ export async function checkTower(
   const { vision } = opened.definition;
   const model = await loadModel(opened.source, opened.definition, device);
   const config = vision!.processor ?? readJson(folder, 'preprocessor_config.json');
-  const processor = readProcessor(config, towerInput(vision!));
   const encoder = new VisionEncoder(device, model);
   try {
     const cases = spec.slow ? all.slice(-1) : all;
     const apart: Float32Array[] = [];
-    const made = cases.flatMap((one) =>
-      pictures(one).map((image, i) => {
+    const made = cases.flatMap((one) => {
+      const given = vision!.processorFor?.(config, one.sizes.length) ?? config;
+      const processor = readProcessor(given, towerInput(vision!));
+      return pictures(one).map((image, i) => {
         const patches = processor.patches(image);
         const hash = createHash('sha256').update(new Uint8Array(patches.buffer)).digest('hex');
         expect(hash).toBe(one.pixels[i]);
         return { grid: processor.grid(image.width, image.height), patches };
-      }),
-    );
+      });
+    });
     for (const one of made) apart.push(...(await encoder.encode([one])));
     cases
       .flatMap(({ features }) => features)

@@ -84,6 +84,7 @@ export function countModel(
     matrix: (key: string): Matrix => matrices.get(key) as Matrix,
     vector: (key: string): Vector => vectors.get(key) as Vector,
     number: (): number => 1,
+    numbers: (): Float32Array => Float32Array.of(1),
     rope: (key: string): RopeTable => ropes.get(key) as RopeTable,
     cache: (layer: number, kind: CacheKind): number => cachePlace(layout.cache, layer, kind),
   };

@@ -10,6 +10,7 @@ import {
   type TowerDefinition,
 } from '../../models/vision/tower.js';
 import { NO_PACE, type Pace } from './pace.js';
+import { tokensOf } from './token-rows.js';
 import { TowerSlices } from './tower-slices.js';
 
 /** A picture as its processor leaves it. */
@@ -126,14 +127,20 @@ export class VisionEncoder {
     const levels: Float32Array[] = [];
     for (const tensor of this.#recorded.tensors.features) levels.push(await program.read(tensor, tokens));
     this.#seconds += (performance.now() - began) / 1000;
-    return this.#split(levels, placed);
+    return this.#split(levels, placed, pace);
   }
 
   /** Rows of the levels side by side, picture by picture. */
-  #split(levels: readonly Float32Array[], placed: readonly PlacedImage[]): Float32Array[] {
+  async #split(
+    levels: readonly Float32Array[],
+    placed: readonly PlacedImage[],
+    pace: Pace,
+  ): Promise<Float32Array[]> {
     const { width } = this.#tower;
+    const { constants } = this.#recorded.tensors;
     let first = 0;
-    return placed.map(({ outputs }) => {
+    const all: Float32Array[] = [];
+    for (const { outputs, tokens } of placed) {
       const rows = outputs.length;
       const out = new Float32Array(rows * this.rowValues);
       levels.forEach((values, level) => {
@@ -142,9 +149,10 @@ export class VisionEncoder {
           out.set(values.subarray(from, from + width), r * this.rowValues + level * width);
         }
       });
+      all.push(tokens === undefined ? out : await tokensOf(tokens, out, constants, this.rowValues, pace));
       first += rows;
-      return out;
-    });
+    }
+    return all;
   }
 
   #fill(

@@ -115,7 +115,6 @@ export class PictureReader {
     options: ImageProcessorOptions = {},
   ): Promise<ReadMessages> {
     const { signal } = waiter;
-    const making = this.#making(options);
     const { messages, pictures: found } = splitPictures(given);
     if (found.length > MOST_PICTURES)
       throw new KvantError(
@@ -127,6 +126,7 @@ export class PictureReader {
           fix: 'Send fewer, or in several requests.',
         },
       );
+    const making = this.#making(options, found.length);
     const files: { readonly bytes: Uint8Array; readonly where: string }[] = [];
     let tokens = 0;
     for (const picture of found) {
@@ -151,10 +151,11 @@ export class PictureReader {
     return { messages, pictures, seen: pictures.map((picture) => this.#seen(picture)) };
   }
 
-  #making(options: ImageProcessorOptions): Making {
-    if (options.minPixels === undefined && options.maxPixels === undefined)
-      return { config: this.#config, processor: this.#processor };
-    const config = withImageProcessor(this.#config, this.#processor.settings, options);
+  #making(options: ImageProcessorOptions, pictures: number): Making {
+    const own = this.#vision.processorFor?.(this.#config, pictures) ?? this.#config;
+    const bounded = options.minPixels !== undefined || options.maxPixels !== undefined;
+    if (!bounded && own === this.#config) return { config: own, processor: this.#processor };
+    const config = bounded ? withImageProcessor(own, this.#processor.settings, options) : own;
     return { config, processor: readProcessor(config, this.#tower) };
   }
 

@@ -7,7 +7,7 @@ import { idefics3 } from './idefics3-vision.js';
 import { internVlChat } from './internvl-chat-vision.js';
 import { internVl } from './internvl-vision.js';
 import { lfm2Vl } from './lfm2-vl-vision.js';
-import { llava, mistral3 } from './llava-vision.js';
+import { llava, llavaNext, llavaOnevision, mistral3 } from './llava-vision.js';
 import { qwen2Vl, qwen3Vl, qwen25Vl, qwen35Vl } from './qwen-vision.js';
 
 export const VISION_FAMILIES = {
@@ -22,6 +22,8 @@ export const VISION_FAMILIES = {
   'internvl-chat': internVlChat,
   'lfm2-vl': lfm2Vl,
   llava,
+  'llava-next': llavaNext,
+  'llava-onevision': llavaOnevision,
   mistral3,
 } as const satisfies Readonly<Record<string, VisionFamily>>;
 

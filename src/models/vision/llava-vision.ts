@@ -1,8 +1,9 @@
-/** How LLaVA 1.5 (arXiv:2310.03744), Pixtral and Mistral 3 see: the tower is what `vision_config` says it is. */
+/** How LLaVA 1.5 (arXiv:2310.03744), LLaVA-NeXT, LLaVA-OneVision (arXiv:2408.03326), Pixtral and Mistral 3 see: the tower is what `vision_config` says it is. */
 
 import type { UngatedActivation } from '../../device/graph.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { ModelDefinition } from '../family.js';
+import { type AnyresConfig, anyresTokens } from './anyres.js';
 import type { ReadVision, VisionFamily } from './family.js';
 import { pixtralTower, readPixtral } from './pixtral-tower.js';
 import { twoLayers } from './projectors.js';
@@ -19,7 +20,12 @@ interface Defaults {
   readonly imageToken: number;
   readonly featureLayer: number;
   readonly bias: boolean;
+  /** Pictures are padded and cut into tiles. Default: each is one square. */
+  readonly anyres?: ReadAnyres;
 }
+
+/** The tiles that a config speaks of, and what its processor is told. */
+type ReadAnyres = (fields: ConfigFields) => AnyresConfig & Pick<ReadVision, 'processorFor'>;
 
 interface Found {
   readonly fields: ConfigFields;
@@ -43,7 +49,14 @@ const TOWERS: Readonly<Record<string, Read>> = {
     const encoder = readSiglip(found.section, PREFIX);
     return square(found, { ...encoder, names: { ...encoder.names, behind: null } });
   },
-  pixtral: pixtral,
+  pixtral: (found) => {
+    if (found.defaults.anyres === undefined) return pixtral(found);
+    throw found.section.unsupported(
+      'model_type',
+      'the tower "pixtral" on tiles',
+      'Use a model with CLIP or SigLIP.',
+    );
+  },
 };
 
 /** What LlavaConfig means by a `vision_config` that leaves fields out. */
@@ -84,15 +97,21 @@ function family(name: string, defaults: Defaults): VisionFamily {
   };
 }
 
-/** One tile, each patch a token. */
+/** Each patch a token. */
 function square(found: Found, encoder: Encoder): ReturnType<Read> {
   const { fields, decoder, defaults, activation, bias } = found;
   const depth = readFeatureLayer(fields, encoder.depth, defaults.featureLayer);
-  const config = { ...encoder, depth, mergeSize: 1, width: decoder.facts.hiddenSize };
+  const read = defaults.anyres?.(fields) ?? null;
+  const anyres = read === null ? undefined : { most: read.most };
+  const width = decoder.facts.hiddenSize;
+  const config = { ...encoder, depth, mergeSize: 1, width, ...(anyres !== undefined && { anyres }) };
   return {
     tower: vitTower(config, twoLayers({ activation, bias, norm: null }), decoder.layout.groups),
     mergeSize: 1,
-    pieces: ({ rows, cols }) => [rows * cols],
+    pieces: (grid) => [
+      anyres === undefined ? grid.rows * grid.cols : anyresTokens(grid, encoder.side, anyres),
+    ],
+    ...(read?.processorFor !== undefined && { processorFor: read.processorFor }),
     identity: { ...config, activation },
   };
 }
@@ -133,6 +152,39 @@ export const llava = family('llava', {
   featureLayer: -2,
   bias: true,
 });
+/** The file for the processor says the sizes again; where they differ those of config.json hold. */
+function pinpoints(fields: ConfigFields): Readonly<Record<string, unknown>> {
+  const stated = fields.value('image_grid_pinpoints');
+  return stated === null ? {} : { image_grid_pinpoints: stated };
+}
+
+export const llavaNext = family('llava-next', {
+  tower: 'clip_vision_model',
+  imageToken: 32_000,
+  featureLayer: -2,
+  bias: true,
+  anyres: (fields) => {
+    const stated = pinpoints(fields);
+    return { most: null, processorFor: (config) => ({ ...config, ...stated }) };
+  },
+});
+
+export const llavaOnevision = family('llava-onevision', {
+  tower: 'siglip_vision_model',
+  imageToken: 151_646,
+  featureLayer: -1,
+  bias: true,
+  anyres: (fields) => {
+    const stated = pinpoints(fields);
+    const ratio = fields.text('vision_aspect_ratio') ?? 'anyres_max_9';
+    const most = Number(/^anyres_max_(\d+)$/.exec(ratio)?.[1] ?? 0);
+    if (most < 1) throw fields.odd('vision_aspect_ratio', ratio, 'anyres_max_ and a number of tiles');
+    // Of several pictures each is one tile.
+    const none = { image_grid_pinpoints: [] };
+    return { most, processorFor: (config, pictures) => ({ ...config, ...(pictures > 1 ? none : stated) }) };
+  },
+});
+
 export const mistral3 = family('mistral3', {
   tower: 'pixtral',
   imageToken: 10,

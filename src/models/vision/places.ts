@@ -1,5 +1,6 @@
 /** Where rows of a tower stand in their picture, and what they are told of it. */
 
+import type { TileGrid } from '../../media/processor.js';
 import { type PatchGrid, tileCount } from './tower.js';
 
 /** A patch: its number in the processor's order, its row and its column. */
@@ -53,16 +54,16 @@ export class Turns {
   }
 }
 
-/** The four entries of a table `[side, side]` around a point, and their weights: see Node `add-gathered`. */
-export function bilinearTaps(side: number, y: number, x: number): number[] {
+/** The four entries of a table `[rows, cols]` around a point, and their weights: see Node `add-gathered`. */
+export function bilinearTaps({ rows, cols }: TileGrid, y: number, x: number): number[] {
   const [top, left] = [Math.floor(y), Math.floor(x)];
-  const [bottom, right] = [Math.min(top + 1, side - 1), Math.min(left + 1, side - 1)];
+  const [bottom, right] = [Math.min(top + 1, rows - 1), Math.min(left + 1, cols - 1)];
   const [dy, dx] = [y - top, x - left];
   return [
-    top * side + left,
-    top * side + right,
-    bottom * side + left,
-    bottom * side + right,
+    top * cols + left,
+    top * cols + right,
+    bottom * cols + left,
+    bottom * cols + right,
     (1 - dy) * (1 - dx),
     (1 - dy) * dx,
     dy * (1 - dx),

@@ -166,7 +166,11 @@ function placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): PlacedI
             windows.set([first, end], at * 2);
             const [row, col] = [y * m + Math.trunc(within / m), x * m + (within % m)];
             turns.set(at, row, col);
-            if (learned !== null) taps.set(bilinearTaps(learned, along(row, rows), along(col, cols)), at * 8);
+            if (learned !== null)
+              taps.set(
+                bilinearTaps({ rows: learned, cols: learned }, along(row, rows), along(col, cols)),
+                at * 8,
+              );
           }
         }
     }

@@ -54,6 +54,12 @@ export class TowerWeights {
     this.vectors.push({ key, parts, group: this.#group, ...(make === undefined ? {} : { make }) });
   }
 
+  /** Numbers that stay on the host. `name`: whole. */
+  constant(key: string, name: string, size: number): void {
+    const parts = [{ name: this.#prefix + name, shape: [size] }];
+    this.vectors.push({ key, parts, group: this.#group, host: true });
+  }
+
   /** Rows of several tensors, one behind the other. Names: whole. */
   table(
     key: string,

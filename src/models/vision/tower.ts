@@ -26,6 +26,8 @@ export interface TowerTensors {
   readonly bounds: readonly Tensor[];
   /** `[outputs, width]` each: the rows that stand for the picture in the decoder, and those added behind its first layers. */
   readonly features: readonly Tensor[];
+  /** `[n, width]`: rows that are no patches', of the checkpoint itself. Default: none. */
+  readonly constants?: Float32Array;
 }
 
 /** A row that holds no patch: its pixels are zeros. */
@@ -41,6 +43,18 @@ export interface PlacedImage {
   readonly bounds: readonly Float32Array[];
   /** `[tokens]` of each row of features, in the order of the picture's tokens, which group of `merged` rows it is made of. */
   readonly outputs: Uint32Array;
+  /** What the picture's tokens are made of the rows of `outputs`. Default: they are these rows. */
+  readonly tokens?: TokenRows;
+}
+
+/** Tokens as weighed sums of rows, added in the order of the taps. */
+export interface TokenRows {
+  /** Of a token. */
+  readonly taps: number;
+  /** `[tokens, taps]`: a row of `outputs`, or behind them one of TowerTensors.constants. */
+  readonly rows: Uint32Array;
+  /** `[tokens, taps]`; null where each is 1. */
+  readonly weights: Float32Array | null;
 }
 
 /** A tower as config.json describes it, with no weights yet. */
@@ -89,6 +103,8 @@ export interface VisionDefinition {
   readonly asText?: string;
   /** How pictures are made, whatever preprocessor_config.json says. Default: as the file says. */
   readonly processor?: ProcessorJson;
+  /** What preprocessor_config.json becomes where a conversation has so many pictures. Default: itself. */
+  readonly processorFor?: (config: ProcessorJson, pictures: number) => ProcessorJson;
   /** What stands for a picture in a prompt. */
   pieces(grid: PatchGrid): readonly PromptPiece[];
 }

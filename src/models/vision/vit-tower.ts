@@ -11,6 +11,7 @@
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { Weights } from '../layout.js';
+import { type AnyresConfig, anyresRows } from './anyres.js';
 import {
   type BlockBiases,
   type BlockNames,
@@ -41,6 +42,8 @@ export interface VitConfig {
   readonly mergeSize: number;
   /** A token is the mean of its patches. Default: it has them side by side. */
   readonly means?: boolean;
+  /** Tiles are of a padded picture: the tokens are not the patches alone. Default: they are. */
+  readonly anyres?: AnyresConfig;
   /** Of the decoder. */
   readonly width: number;
 }
@@ -67,6 +70,7 @@ export function vitTower(config: VitConfig, projector: Projector, group: number)
   const outside = new TowerWeights('', group);
   projector.weights(outside, config.block.hiddenSize, config.means ? 1 : config.mergeSize, config.width);
   const { patchSize, mergeSize, width } = config;
+  if (config.anyres !== undefined) outside.constant(NEWLINE, 'image_newline', width);
   return {
     patchValues: CHANNELS * patchSize ** 2,
     patchSize,
@@ -83,6 +87,7 @@ export function vitTower(config: VitConfig, projector: Projector, group: number)
 }
 
 const POSITIONS = 'vision.positions';
+const NEWLINE = 'vision.newline';
 
 /** Rows of the table: the class, the positions (the first of them that of the class), what patches have as their bias. */
 function listWeights(weights: TowerWeights, config: VitConfig): string {
@@ -134,7 +139,13 @@ function record(
   const behind = norm(x, 'vision.behind', names.behind);
   const each = mergeSize ** 2;
   const seen = config.means ? ops.meanOutputs(behind, each) : ops.selectOutputs(behind, each);
-  return { pixels, places: [taps], bounds: [bounds], features: [ops.keep(projector.record(at, seen))] };
+  return {
+    pixels,
+    places: [taps],
+    bounds: [bounds],
+    features: [ops.keep(projector.record(at, seen))],
+    ...(config.anyres !== undefined && { constants: weights.numbers(NEWLINE) }),
+  };
 }
 
 /** Tile by tile: groups of patches that become a token, the class, and rows of nothing up to a whole group. */
@@ -165,5 +176,7 @@ function placeTiles(config: VitConfig, grid: PatchGrid): PlacedImage {
     });
     if (hasClass) tap(row, [0, 1, patches + 2].slice(0, count), [1, 1, -1].slice(0, count));
   }
-  return { order, places: [taps], bounds: [tileBounds(grid, each, seen)], outputs };
+  const tokens = config.anyres === undefined ? null : anyresRows(grid, side, config.anyres);
+  const bounds = [tileBounds(grid, each, seen)];
+  return { order, places: [taps], bounds, outputs, ...(tokens !== null && { tokens }) };
 }
