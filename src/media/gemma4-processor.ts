@@ -7,10 +7,9 @@ import {
   type PixelValues,
   type TowerInput,
   valueTables,
-  writeTile,
 } from './processor.js';
 import type { ProcessorFields } from './processor-fields.js';
-import { resizeImage } from './resize.js';
+import { wholePatches } from './whole-patches.js';
 
 export interface Gemma4Settings extends PixelValues {
   /** Tokens of a picture, at most. */
@@ -68,11 +67,6 @@ export class Gemma4Processor implements ImageProcessor {
   }
 
   patches(image: RgbImage): Float32Array {
-    const { patchSize, filter } = this.settings;
-    const grid = this.grid(image.width, image.height);
-    const resized = resizeImage(image, grid.cols * patchSize, grid.rows * patchSize, filter);
-    const out = new Float32Array(grid.rows * grid.cols * 3 * patchSize ** 2);
-    writeTile(out, 0, resized, [0, 0], grid, patchSize, this.#tables);
-    return out;
+    return wholePatches(image, this.grid(image.width, image.height), this.settings, this.#tables);
   }
 }

@@ -17,6 +17,7 @@ import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family } from '../family.js';
+import { attentionBias } from '../stated-biases.js';
 import { ROPE } from './pre-norm.js';
 
 export interface ApertusConfig extends DecoderConfig {
@@ -36,10 +37,7 @@ const DEFAULT_ROPE = {
 };
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: true,
   window: () => null,
   slides: () => false,

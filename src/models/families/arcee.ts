@@ -11,13 +11,11 @@ import { plainPreNorm, preNormWeights } from '../blocks/residual.js';
 import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { Family } from '../family.js';
+import { attentionAndMlpBias } from '../stated-biases.js';
 import { ROPE } from './pre-norm.js';
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
-  },
+  bias: attentionAndMlpBias,
   qkNorm: false,
   window: () => null,
   slides: () => false,

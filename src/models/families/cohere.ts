@@ -22,6 +22,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
+import { attentionBias } from '../stated-biases.js';
 import { ROPE } from './pre-norm.js';
 
 export interface CohereConfig extends DecoderConfig {
@@ -32,10 +33,7 @@ export interface CohereConfig extends DecoderConfig {
 }
 
 export const COHERE_TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: false,
   window: () => null,
   slides: () => false,

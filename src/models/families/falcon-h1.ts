@@ -17,6 +17,7 @@ import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family } from '../family.js';
+import { attentionAndMlpBias } from '../stated-biases.js';
 import { ROPE } from './pre-norm.js';
 
 export interface FalconH1Config extends DecoderConfig {
@@ -41,10 +42,7 @@ export interface FalconH1Config extends DecoderConfig {
 }
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
-  },
+  bias: attentionAndMlpBias,
   qkNorm: false,
   window: () => null,
   slides: () => false,

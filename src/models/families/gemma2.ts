@@ -20,6 +20,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
+import { attentionBias } from '../stated-biases.js';
 
 export interface Gemma2Config extends DecoderConfig {
   /** Multiplies the scores. */
@@ -42,10 +43,7 @@ const LOGIT_CAP = 30;
 const ROPE = 'rope';
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: false,
   window: (fields) => fields.count('sliding_window'),
   slides: (_, layer) => layer % 2 === 0,

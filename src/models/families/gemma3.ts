@@ -22,6 +22,7 @@ import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
 import { parseRope, readRotaryDims } from '../rope-config.js';
 import type { RopeParameters } from '../rope-frequencies.js';
+import { attentionBias } from '../stated-biases.js';
 
 export interface Gemma3Config extends DecoderConfig {
   /** Rotation of the layers that slide; `rope` is that of the others. */
@@ -49,10 +50,7 @@ const DEFAULTS = {
 };
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: true,
   window: (fields) => fields.count('sliding_window'),
   slides: (fields, layer) => {

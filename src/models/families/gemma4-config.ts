@@ -5,6 +5,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import { parseRope, readRotaryDims } from '../rope-config.js';
 import type { RopeParameters } from '../rope-frequencies.js';
+import { attentionBias } from '../stated-biases.js';
 import { type Mixture, readExperts } from './mixture.js';
 
 /** `kvHeads`, `headDim` and `rope` are those of layers that slide. */
@@ -54,10 +55,7 @@ const ROPES = {
 };
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: true,
   window: (fields) => fields.count('sliding_window', 512),
   slides: (_, layer) => (layer + 1) % PATTERN !== 0,

@@ -13,6 +13,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { Weights } from '../layout.js';
+import { attentionAndMlpBias } from '../stated-biases.js';
 import { preNormLayout, ROPE } from './pre-norm.js';
 
 export interface GraniteConfig extends DecoderConfig {
@@ -26,10 +27,7 @@ export interface GraniteConfig extends DecoderConfig {
 }
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
-  },
+  bias: attentionAndMlpBias,
   qkNorm: false,
   window: () => null,
   slides: () => false,

@@ -2,13 +2,11 @@
 
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { Family } from '../family.js';
+import { attentionAndMlpBias } from '../stated-biases.js';
 import { preNormLayout, recordPreNorm } from './pre-norm.js';
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
-  },
+  bias: attentionAndMlpBias,
   qkNorm: false,
   window: (fields) => (fields.has('sliding_window') ? fields.count('sliding_window') : null),
   slides: () => false,

@@ -18,13 +18,11 @@ import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { RopeSpec, WeightLayout, Weights } from '../layout.js';
+import { attentionBias } from '../stated-biases.js';
 import { ROPE } from './pre-norm.js';
 
 export const OLMO2_TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: false,
   window: () => null,
   slides: () => false,

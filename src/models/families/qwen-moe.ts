@@ -8,6 +8,7 @@
 import { type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family } from '../family.js';
+import { attentionBias } from '../stated-biases.js';
 import {
   type MixtureConfig,
   type MixtureTraits,
@@ -28,10 +29,7 @@ const QWEN2: DecoderTraits = {
 };
 
 const QWEN3: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: true,
   window: qwenWindow,
   slides: () => true,

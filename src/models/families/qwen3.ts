@@ -2,14 +2,12 @@
 
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { Family } from '../family.js';
+import { attentionBias } from '../stated-biases.js';
 import { preNormLayout, recordPreNorm } from './pre-norm.js';
 import { qwenSlides, qwenWindow } from './qwen2.js';
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: false };
-  },
+  bias: attentionBias,
   qkNorm: true,
   window: qwenWindow,
   slides: qwenSlides,

@@ -12,6 +12,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { Weights } from '../layout.js';
+import { attentionAndMlpBias } from '../stated-biases.js';
 import { preNormLayout, ROPE } from './pre-norm.js';
 
 export interface SmolLm3Config extends DecoderConfig {
@@ -23,10 +24,7 @@ export interface SmolLm3Config extends DecoderConfig {
 const INTERVAL = 4;
 
 const TRAITS: DecoderTraits = {
-  bias: (fields) => {
-    const attention = fields.flag('attention_bias', false);
-    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
-  },
+  bias: attentionAndMlpBias,
   qkNorm: false,
   window: (fields) => {
     // A list of layers decides by itself.
