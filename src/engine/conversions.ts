@@ -48,7 +48,7 @@ export class Conversions {
   #convert(sequence: Sequence): void {
     const table = sequence.tables![0]!;
     const { prefix } = sequence;
-    const known = this.#prefixes?.converted(sequence) ?? [];
+    const known = this.#prefixes?.entries.converted(sequence) ?? [];
     const conversion = table.mature(known);
     prefix?.mature(known.length);
     this.#blocks += conversion.floatStart.length;

@@ -5,7 +5,7 @@ import { deserializeError, type KvantError } from '../errors.js';
 import { CoalescedNotifier } from './coalesced-notifier.js';
 import { asKvantError, shuttingDown } from './core-errors.js';
 import type { EngineInternals } from './engine-internals.js';
-import { type GenerationStream, withResolvers } from './generation.js';
+import type { GenerationStream } from './generation.js';
 import {
   type FromHost,
   type HostConfig,
@@ -18,6 +18,7 @@ import { closed, opened } from './open-engines.js';
 import type { CoreRequest } from './sequence.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
 import type { EngineOptions, EngineStats, LoadProgress } from './types.js';
+import { withResolvers } from './with-resolvers.js';
 
 export class EngineClient {
   readonly failed: Promise<KvantError>;

@@ -1,21 +1,13 @@
 /**
- * The reader's side of a request. Events go into one tail per choice: whatever the reader has not taken yet waits
- * there as a single delta that grows. So a slow reader costs nobody anything and gets every token once, in
- * fewer pieces; the ids are kept anyway, for the result.
+ * The reader's side of a request. Events go into one tail per choice (choice.ts): whatever the reader has not taken yet waits
+ * there as a single delta that grows; the ids are kept anyway, for the result.
  */
 
 import { deserializeError, type KvantError } from '../errors.js';
-import {
-  type AnswerParser,
-  type AnswerPiece,
-  addToolCalls,
-  joinToolCalls,
-  type ToolCall,
-  type ToolCallDelta,
-} from '../text/answer-parser.js';
+import type { AnswerParser } from '../text/answer-parser.js';
 import { onAbort } from './abort.js';
+import { Choice } from './choice.js';
 import type { WireEvent } from './messages.js';
-import type { ChoiceTimes } from './sequence.js';
 import { timingsOf } from './timings.js';
 import type {
   ChoiceResult,
@@ -26,31 +18,7 @@ import type {
   SeenImage,
   TokenLogprobs,
 } from './types.js';
-
-interface Choice {
-  readonly ids: number[];
-  /** One for each id, empty if they were not asked for. */
-  readonly logprobs: TokenLogprobs[];
-  /** Takes thoughts and tool calls out of the text; null where all is text. */
-  parser: AnswerParser | null;
-  /** Ids of thoughts. */
-  thought: number;
-  /** Only ever appended to, so that they stay cheap however long they grow; read at the end. */
-  text: string;
-  reasoning: string;
-  readonly toolCalls: ToolCall[];
-  /** What the reader does not have. */
-  newText: string;
-  newReasoning: string;
-  newToolCalls: readonly ToolCallDelta[];
-  /** How many ids the reader has. */
-  idsTaken: number;
-  finish: FinishReason | null;
-  finishTaken: boolean;
-  error: KvantError | null;
-  times: ChoiceTimes | null;
-  cached: number | null;
-}
+import { type PromiseWithResolvers, withResolvers } from './with-resolvers.js';
 
 export interface GenerationSetup {
   readonly requestId: string;
@@ -98,24 +66,7 @@ export class GenerationStream implements Generation {
     this.#promptTokenIds = setup.promptTokenIds;
     this.seed = setup.seed;
     this.#open = setup.choices;
-    this.#choices = Array.from({ length: setup.choices }, () => ({
-      ids: [],
-      logprobs: [],
-      parser: setup.makeParser?.() ?? null,
-      thought: 0,
-      text: '',
-      reasoning: '',
-      toolCalls: [],
-      newText: '',
-      newReasoning: '',
-      newToolCalls: NO_CALLS,
-      idsTaken: 0,
-      finish: null,
-      finishTaken: false,
-      error: null,
-      times: null,
-      cached: null,
-    }));
+    this.#choices = Array.from({ length: setup.choices }, () => new Choice(setup.makeParser?.()));
     this.#accept = withResolvers();
     this.#finished = withResolvers();
     this.accepted = this.#accept.promise;
@@ -161,7 +112,7 @@ export class GenerationStream implements Generation {
         if (this.#refusal !== null) throw this.#refusal;
         let taken = false;
         for (const [index, choice] of this.#shown().entries()) {
-          const delta = take(index, choice, this.#setup.showLogprobs !== false);
+          const delta = choice.take(index, this.#setup.showLogprobs !== false);
           if (delta === null) continue;
           taken = true;
           yield delta;
@@ -181,7 +132,7 @@ export class GenerationStream implements Generation {
     if (this.#refusal !== null) throw this.#refusal;
     const shown = this.#shown();
     for (let index = 0; index < shown.length; index++) {
-      const delta = take(index, shown[index]!, this.#setup.showLogprobs !== false);
+      const delta = shown[index]!.take(index, this.#setup.showLogprobs !== false);
       if (delta !== null) return delta;
     }
     return null;
@@ -232,7 +183,7 @@ export class GenerationStream implements Generation {
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(id);
     if (logprobs !== null) choice.logprobs.push(logprobs);
-    say(choice, text, 1);
+    choice.say(text, 1);
     this.#stale = true;
   }
 
@@ -242,11 +193,9 @@ export class GenerationStream implements Generation {
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(...event.ids);
     if (event.logprobs !== null) choice.logprobs.push(...event.logprobs);
-    say(choice, event.text, event.ids.length);
+    choice.say(event.text, event.ids.length);
     if (event.finish !== null) {
-      endText(choice);
-      choice.finish = event.finish;
-      choice.error = event.error === null ? null : deserializeError(event.error);
+      choice.end(event.finish, event.error === null ? null : deserializeError(event.error));
       choice.times = event.times;
       choice.cached = event.cached;
       if (--this.#open === 0) this.#finish();
@@ -264,9 +213,7 @@ export class GenerationStream implements Generation {
     if (!this.open) return;
     for (const choice of this.#choices) {
       if (choice.finish !== null) continue;
-      endText(choice);
-      choice.finish = finish;
-      choice.error = error;
+      choice.end(finish, error);
       this.#open--;
     }
     this.#accept.resolve();
@@ -279,7 +226,7 @@ export class GenerationStream implements Generation {
     const { keep } = this.#setup;
     if (keep === undefined || keep >= this.#choices.length) return this.#choices;
     if (this.#open > 0) return [];
-    const byMean = this.#choices.map((choice) => ({ choice, mean: meanLogprob(choice) }));
+    const byMean = this.#choices.map((choice) => ({ choice, mean: choice.meanLogprob() }));
     // A stable sort: of equal ones the first drawn.
     return byMean
       .sort((a, b) => (a.mean === b.mean ? 0 : b.mean - a.mean))
@@ -292,7 +239,7 @@ export class GenerationStream implements Generation {
     const showLogprobs = this.#setup.showLogprobs !== false;
     const { read } = this.#setup;
     const choices = this.#shown().map((choice, index): ChoiceResult => {
-      const result = toResult(choice, index, showLogprobs);
+      const result = choice.result(index, showLogprobs);
       if (read === undefined) return result;
       const whole = result.finishReason === 'stop' && result.toolCalls.length === 0;
       return { ...result, value: whole ? read(result.text) : null };
@@ -338,101 +285,4 @@ export class GenerationStream implements Generation {
     this.#wakes = [];
     for (const wake of wakes) wake();
   }
-}
-
-const NO_CALLS: readonly ToolCallDelta[] = [];
-
-/** More of a choice's answer. */
-function say(choice: Choice, text: string, ids: number): void {
-  const { parser } = choice;
-  if (parser !== null) {
-    const thought = parser.thinking;
-    addPiece(choice, parser.push(text));
-    // Both marks count, as far as they are known by then.
-    if (thought || parser.thinking) choice.thought += ids;
-  } else {
-    choice.text += text;
-    choice.newText += text;
-  }
-}
-
-/** The answer is over: what the parser held back is no longer in doubt. */
-function endText(choice: Choice): void {
-  if (choice.parser !== null) addPiece(choice, choice.parser.end());
-}
-
-function addPiece(choice: Choice, { text, reasoning, toolCalls }: AnswerPiece): void {
-  choice.text += text;
-  choice.newText += text;
-  choice.reasoning += reasoning;
-  choice.newReasoning += reasoning;
-  if (toolCalls.length === 0) return;
-  addToolCalls(choice.toolCalls, toolCalls);
-  choice.newToolCalls = joinToolCalls(choice.newToolCalls, toolCalls);
-}
-
-/** All that is new about a choice since the last time, null if nothing is. */
-function take(index: number, choice: Choice, showLogprobs: boolean): Delta | null {
-  const { ids, idsTaken, newText, newReasoning, newToolCalls, finish, logprobs, error } = choice;
-  const done = finish !== null && !choice.finishTaken;
-  // Nothing is said without an id, but at the end.
-  if (ids.length === idsTaken && newText === '' && !done) return null;
-  const plain = {
-    choice: index,
-    text: newText,
-    tokenIds: ids.length === idsTaken + 1 ? [ids[idsTaken]!] : ids.slice(idsTaken),
-    finishReason: finish,
-  };
-  const delta: Delta =
-    logprobs.length === 0 && error === null && newReasoning === '' && newToolCalls.length === 0
-      ? plain
-      : {
-          ...plain,
-          ...(newReasoning === '' ? {} : { reasoning: newReasoning }),
-          ...(newToolCalls.length === 0 ? {} : { toolCalls: newToolCalls }),
-          ...(showLogprobs && logprobs.length > 0 ? { logprobs: logprobs.slice(idsTaken) } : {}),
-          ...(error === null ? {} : { error }),
-        };
-  choice.idsTaken = ids.length;
-  choice.newText = '';
-  choice.newReasoning = '';
-  choice.newToolCalls = NO_CALLS;
-  choice.finishTaken = finish !== null;
-  return delta;
-}
-
-function toResult(choice: Choice, index: number, showLogprobs: boolean): ChoiceResult {
-  return {
-    index,
-    text: choice.text,
-    reasoning: choice.reasoning,
-    toolCalls: [...choice.toolCalls],
-    tokenIds: [...choice.ids],
-    ...(showLogprobs && choice.logprobs.length > 0 ? { logprobs: [...choice.logprobs] } : {}),
-    finishReason: choice.finish ?? 'error',
-    ...(choice.error === null ? {} : { error: choice.error }),
-  };
-}
-
-/** Of a choice's tokens, as OpenAI ranks answers. One that failed comes last. */
-function meanLogprob({ logprobs, error }: Choice): number {
-  if (error !== null || logprobs.length === 0) return Number.NEGATIVE_INFINITY;
-  return logprobs.reduce((sum, token) => sum + token.logprob, 0) / logprobs.length;
-}
-
-interface PromiseWithResolvers<T> {
-  readonly promise: Promise<T>;
-  readonly resolve: (value: T) => void;
-  readonly reject: (error: unknown) => void;
-}
-
-/** Promise.withResolvers, which Node 20 does not have. */
-export function withResolvers<T>(): PromiseWithResolvers<T> {
-  let resolve!: (value: T) => void;
-  let reject!: (error: unknown) => void;
-  const promise = new Promise<T>((yes, no) => {
-    resolve = yes;
-    reject = no;
-  });
-  return { promise, resolve, reject };
 }

@@ -5,7 +5,6 @@
 
 import { serializeError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
-import { withResolvers } from './generation.js';
 import { type HostCallbacks, type LoadedHost, loadHost } from './host-load.js';
 import {
   type FromHost,
@@ -16,6 +15,7 @@ import {
   toWireStats,
 } from './messages.js';
 import type { LoadProgress } from './types.js';
+import { withResolvers } from './with-resolvers.js';
 
 /** Milliseconds between two news of one phase: a message costs more than a small tensor. */
 const PROGRESS_EVERY_MS = 40;

@@ -152,7 +152,7 @@ export class RowMemory {
         if (table === undefined) continue;
         const { front } = table;
         table.giveBack(holder.firstHeld(flight.reached[row]!));
-        if (table.front > front) this.prefixes?.keepHistory(sequence, group);
+        if (table.front > front) this.prefixes?.entries.keepHistory(sequence, group);
       }
     }
   }
@@ -160,7 +160,7 @@ export class RowMemory {
   /** Takes a sequence's row back; `keep`: what it holds is good, and may be kept. */
   release(sequence: Sequence, keep: boolean): void {
     const tables = sequence.tables!;
-    if (keep) this.prefixes?.leave(sequence);
+    if (keep) this.prefixes?.entries.leave(sequence);
     for (const table of tables) table.clear();
     this.#freeTables.push(tables);
     sequence.tables = null;

@@ -12,11 +12,10 @@ import { farthestBorder, Restore, type RestoreHost } from '../../kv/disk/restore
 import { WriteBehind } from '../../kv/disk/write-behind.js';
 import type { ChainKeys, TokenSource } from '../../kv/prefix/chain-keys.js';
 import { agreedBorder } from '../../kv/prefix/holders.js';
-import type { PrefixLimits } from '../../kv/prefix/prefix-limits.js';
-import type { GroupMemory } from '../group-memory.js';
 import type { Sequence } from '../sequence.js';
 import type { PrefixDiskStats } from '../types.js';
-import type { FoundChains, GroupCaches } from './group-caches.js';
+import type { FoundChains } from './group-caches.js';
+import type { PrefixCaches } from './prefix-caches.js';
 
 /** Sequences restored at once, and how often one is. */
 const AT_ONCE = 2;
@@ -58,33 +57,24 @@ export class PrefixDisk {
   #closed: Promise<void> | null = null;
 
   /**
-   * `blockBytes`: of each group. `tokenMs`: what it takes to compute a token, 0 if unknown. `onRestored`: a held sequence need
-   * not wait any more.
+   * `tokenMs`: what it takes to compute a token, 0 if unknown. `onRestored`: a held sequence need not wait any more.
    */
-  constructor(
-    tier: DiskTier,
-    groups: readonly GroupMemory[],
-    main: GroupCaches,
-    floatStart: GroupCaches | null,
-    blockBytes: readonly PrefixLimits[],
-    floatStartTokens: number,
-    tokenMs: () => number,
-    onRestored: () => void,
-  ) {
+  constructor(tier: DiskTier, caches: PrefixCaches, tokenMs: () => number, onRestored: () => void) {
+    const { groups, floatStart, blockTokens, floatStartTokens } = caches;
     this.#tier = tier;
     this.#floatStartTokens = floatStartTokens;
     this.#tokenMs = tokenMs;
     this.#onRestored = onRestored;
     const host = (group: number, isFloatStart: boolean): RestoreHost => {
-      const { caches, pools } = isFloatStart ? floatStart! : main;
+      const { caches: ofKind, pools } = caches.of(isFloatStart);
       const device = groups[group]!.pool;
       const pool = pools[group]!;
       return {
-        cache: caches[group]!,
+        cache: ofKind[group]!,
         pool,
         device,
         firstId: isFloatStart ? device.spec.blocks : 0,
-        blockBytes: isFloatStart ? blockBytes[group]!.floatStart : blockBytes[group]!.blocks,
+        blockBytes: isFloatStart ? caches.blockBytes[group]!.floatStart : caches.blockBytes[group]!.blocks,
         tier,
         kind: { group, floatStart: isFloatStart },
         reserve: Math.min(RESERVE * device.spec.slots, Math.floor(pool.size * RESERVE_PART)),
@@ -92,7 +82,7 @@ export class PrefixDisk {
     };
     this.#main = groups.map((_, group) => host(group, false));
     this.#floatStart = floatStart === null ? null : [host(0, true), ...this.#main.slice(1)];
-    this.#blockTokens = groups[0]!.pool.spec.blockTokens;
+    this.#blockTokens = blockTokens;
     this.#writers = this.#main.map((of) => new WriteBehind(of));
     this.#floatStartWriter = this.#floatStart === null ? null : new WriteBehind(this.#floatStart[0]!);
   }

@@ -10,10 +10,10 @@
 
 import type { KvantError } from '../../errors.js';
 import { type PrefixCache, ROOT } from '../../kv/prefix/prefix-cache.js';
-import { asKvantError } from '../core-errors.js';
 import type { GroupMemory } from '../group-memory.js';
 import type { Sequence } from '../sequence.js';
 import type { StepInFlight } from '../step-filler.js';
+import { BlockCopies } from './block-copies.js';
 
 interface Pending {
   readonly sequence: Sequence;
@@ -25,11 +25,10 @@ interface Pending {
 }
 
 export class StateSnapshots {
-  /** Copies under way. */
-  copying = 0;
   readonly #group: GroupMemory;
   readonly #cache: PrefixCache;
   readonly #onCopied: (sequence: Sequence, error: KvantError | null) => void;
+  readonly #copies: BlockCopies;
   #pending: Pending[] = [];
 
   /** `onCopied`: as of Prefixes. */
@@ -39,8 +38,14 @@ export class StateSnapshots {
     onCopied: (sequence: Sequence, error: KvantError | null) => void,
   ) {
     this.#group = group;
+    this.#copies = new BlockCopies(group.pool);
     this.#cache = cache;
     this.#onCopied = onCopied;
+  }
+
+  /** Copies under way. */
+  get copying(): number {
+    return this.#copies.count;
   }
 
   /** Snapshots that are held until their step has retired. */
@@ -128,18 +133,6 @@ export class StateSnapshots {
   }
 
   #copy(from: number, to: number, done: (error: KvantError | null) => void): void {
-    this.copying++;
-    const settle = (error: KvantError | null): void => {
-      this.copying--;
-      done(error);
-    };
-    try {
-      this.#group.pool.copy(Uint32Array.of(from), Uint32Array.of(to)).then(
-        () => settle(null),
-        (error) => settle(asKvantError(error)),
-      );
-    } catch (error) {
-      queueMicrotask(() => settle(asKvantError(error)));
-    }
+    this.#copies.start(Uint32Array.of(from), Uint32Array.of(to), done);
   }
 }
