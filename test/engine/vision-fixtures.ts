@@ -13,6 +13,7 @@ import { openModel } from '../../src/models/open.js';
 import { towerInput } from '../../src/models/vision/tower.js';
 import { type DeviceSpec, featureBound } from '../devices/devices.js';
 import { relativeError } from '../devices/numbers.js';
+import { readPacked } from '../fixtures/read-packed.js';
 import { picture } from '../setup/picture.js';
 
 export const ROOT = join(import.meta.dirname, '../fixtures/vision-families');
@@ -30,7 +31,7 @@ export interface Case {
 export const readJson = (folder: string, file: string): Record<string, unknown> =>
   JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
 export const casesOf = (name: string): readonly Case[] =>
-  readJson(join(ROOT, name), 'expected.json').cases as readonly Case[];
+  (readPacked(join(ROOT, name, 'expected.json.gz')) as { readonly cases: readonly Case[] }).cases;
 
 export function floats(base64: string): Float32Array {
   const bytes = Uint8Array.from(Buffer.from(base64, 'base64'));
