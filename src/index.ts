@@ -10,6 +10,9 @@ export {
   PRECISIONS,
   type Precision,
 } from './device/device.js';
+export type { EmbedInput, EmbedOptions } from './engine/embedding/embed-request.js';
+export type { EmbedResult, EmbedUsage } from './engine/embedding/embedder.js';
+export type { RerankOptions, RerankResult } from './engine/embedding/reranker.js';
 export {
   Engine,
   type RenderChatOptions,
@@ -26,6 +29,7 @@ export {
   DEVICE_CHOICES,
   type Delta,
   type DeviceChoice,
+  type EmbeddingInfo,
   type EngineChatMessage,
   type EngineInfo,
   type EngineLimits,
@@ -48,6 +52,8 @@ export {
   type LogEntry,
   type LogLevel,
   type MemoryUse,
+  POOLINGS,
+  type Pooling,
   type PrefixCacheStats,
   type PrefixDiskStats,
   type SeenImage,

@@ -26,6 +26,11 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
     async () => (await import('./generate-command.js')).addGenerateCommand,
   ],
   [
+    'embed <model> [text...]',
+    'print embeddings of texts',
+    async () => (await import('./embed-command.js')).addEmbedCommand,
+  ],
+  [
     'bench [model]',
     'measure prefill and decode; bench kv, sampler, serve, …: see --help',
     async () => (await import('./bench/command.js')).addBenchCommand,

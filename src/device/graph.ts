@@ -196,8 +196,8 @@ export type Node =
       readonly scale: number;
       readonly window: number | null;
       readonly softcap: number | null;
-      /** Default: tokens see none behind them. */
-      readonly ahead?: boolean;
+      /** Default: tokens see none behind them. `window`: no farther ahead than back, itself included. */
+      readonly ahead?: boolean | 'window';
       /** `[heads]`. Absent or null: none. */
       readonly sinks?: Vector | null;
       /** That of the keys, where it turns, and the rotation it turns by. Absent or null: nothing is added to scores. */
@@ -310,8 +310,8 @@ export type Node =
       readonly x: Tensor;
       /** `[n, x.cols]`. */
       readonly table: Vector;
-      /** `[rows, 2k]`: k indexes, whole numbers below n, then k weights. */
-      readonly taps: Tensor;
+      /** `[rows, 2k]`: k indexes, whole numbers below n, then k weights. `position`: the cache index of the row's token, with the weight 1. */
+      readonly taps: Tensor | 'position';
       readonly out: Tensor;
     }
   /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`. */
@@ -399,6 +399,6 @@ export interface Graph {
   readonly tensors: readonly Tensor[];
   /** Tensors the host will read with Program.read; they keep their memory to the end of the step. */
   readonly kept: readonly Tensor[];
-  /** `[outputs, n]`, whose rows a step's result brings where it is asked to (StepInputs.hiddenOutputs). One of those kept. */
+  /** `[outputs, n]` or `[tokens, n]`, whose rows a step's result brings where it is asked to (StepInputs.hiddenRows). One of those kept. */
   readonly hidden?: Tensor | null;
 }

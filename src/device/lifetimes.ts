@@ -55,7 +55,7 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'add':
       return [node.a, node.b];
     case 'add-gathered':
-      return [node.x, node.taps];
+      return node.taps === 'position' ? [node.x] : [node.x, node.taps];
     case 'rotate':
       return [node.x, node.angles];
     case 'attend-segments':

@@ -6,7 +6,7 @@ import type { StepInputs } from './step.js';
 
 /** Whether some layer of a graph lets tokens see as far as StepInputs.visibleEnd says. */
 export function looksAhead({ nodes }: Graph): boolean {
-  return nodes.some((node) => node.op === 'attend' && node.ahead === true);
+  return nodes.some((node) => node.op === 'attend' && (node.ahead ?? false) !== false);
 }
 
 /** Cache index behind the last token that token `t` of a step sees, itself at `position`. */

@@ -71,8 +71,8 @@ export interface AttendOptions extends AttentionShape {
   readonly scale?: number;
   readonly window?: number | null;
   readonly softcap?: number | null;
-  /** Tokens see up to StepInputs.visibleEnd. Default false. */
-  readonly ahead?: boolean;
+  /** Tokens see up to StepInputs.visibleEnd; `window`: and no farther ahead than back, itself included. Default false. */
+  readonly ahead?: boolean | 'window';
   /** `[heads]`: one more score of each head, without a value. */
   readonly sinks?: Vector | null;
   readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
@@ -213,6 +213,9 @@ export class Ops {
     if (heads % kvHeads !== 0)
       throw shapeError('attend', `${heads} heads do not share ${kvHeads} KV heads evenly`);
     if (options.sinks) this.#expect('attend', 'sinks', options.sinks.length, heads);
+    const { ahead = false } = options;
+    if (ahead === 'window' && !options.window)
+      throw shapeError('attend', 'tokens that see as far ahead as back, without a window');
     const out = this.#tensor(q.rows, heads * headDim);
     this.#nodes.push({
       op: 'attend',
@@ -222,7 +225,7 @@ export class Ops {
       scale: options.scale ?? 1 / Math.sqrt(headDim),
       window: options.window ?? null,
       softcap: options.softcap ?? null,
-      ...(options.ahead === true && { ahead: true }),
+      ...(ahead !== false && { ahead }),
       ...(options.sinks && { sinks: options.sinks }),
       centre: options.centre ?? null,
       out,
@@ -366,10 +369,14 @@ export class Ops {
     return out;
   }
 
-  /** Weighed rows of a table: positions that were learnt. `taps` `[rows, 2k]`: see graph.ts. */
-  addGathered(x: Tensor, table: Vector, taps: Tensor): Tensor {
-    this.#sameRows('addGathered', taps, x);
-    if (taps.cols % 2 !== 0) throw shapeError('addGathered', `taps of ${taps.cols} columns`);
+  /** Weighed rows of a table: positions that were learnt. `taps` `[rows, 2k]`, or by the positions of tokens: see graph.ts. */
+  addGathered(x: Tensor, table: Vector, taps: Tensor | 'position'): Tensor {
+    if (taps === 'position') {
+      if (x.rows !== 'tokens') throw shapeError('addGathered', `positions of rows of ${x.rows}`);
+    } else {
+      this.#sameRows('addGathered', taps, x);
+      if (taps.cols % 2 !== 0) throw shapeError('addGathered', `taps of ${taps.cols} columns`);
+    }
     if (table.length === 0 || table.length % x.cols !== 0)
       throw shapeError('addGathered', `a table of ${table.length} numbers for rows of ${x.cols}`);
     const out = this.#tensor(x.rows, x.cols);
@@ -489,8 +496,6 @@ export class Ops {
 
   /** Marks the tensor whose rows the results of steps bring where they are asked to: last hidden states. */
   hidden(tensor: Tensor): Tensor {
-    if (tensor.rows !== 'outputs')
-      throw shapeError('hidden', 'hidden rows must be selected with selectOutputs first');
     if (this.#hidden !== null) throw shapeError('hidden', 'a second tensor of hidden rows');
     this.#hidden = tensor;
     return this.keep(tensor);

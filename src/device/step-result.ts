@@ -11,7 +11,7 @@ export class StepResult {
    * `[outputs]` the ids drawn, INVALID_TOKEN where a row had nothing to draw from. Empty if the graph does not sample.
    */
   readonly ids: Uint32Array;
-  /** `[hiddenCount, n]` the hidden rows of the outputs that were asked for, in the order of `StepInputs.hiddenOutputs`. */
+  /** `[hiddenCount, n]` the hidden rows that were asked for, in the order of `StepInputs.hiddenRows`. */
   readonly hidden: Float32Array;
   readonly #words: Uint32Array;
 
@@ -49,20 +49,29 @@ export class StepResult {
   }
 }
 
-/** Errors: `invalid-step`, where hidden rows are asked of a graph that has none, or of outputs that the step has not. */
+/** Most hidden rows that a step of a graph may ask for. */
+export function hiddenRoom(
+  { hidden }: Pick<Graph, 'hidden'>,
+  { maxTokens, maxOutputs }: { readonly maxTokens: number; readonly maxOutputs: number },
+): number {
+  if (!hidden) return 0;
+  return hidden.rows === 'tokens' ? maxTokens : maxOutputs;
+}
+
+/** Errors: `invalid-step`, where hidden rows are asked of a graph that has none, or of outputs or tokens that the step has not. */
 export function checkHidden(
-  { hiddenCount, hiddenOutputs, outputCount }: StepInputs,
+  { hiddenCount, hiddenRows, outputCount, tokenCount }: StepInputs,
   { hidden }: Pick<Graph, 'hidden'>,
 ): void {
   if (hiddenCount === 0) return;
   const misuse = (message: string): KvantError =>
     new KvantError('invalid-step', `Step: ${message}.`, {
       where: 'submit',
-      fix: 'This is a fault of the caller: record the graph with Ops.hidden, and name outputs of the step, each once.',
+      fix: 'This is a fault of the caller: record the graph with Ops.hidden, and name rows of the step, each once.',
     });
   if (!hidden) throw misuse('hidden rows are asked for, and the graph has none');
-  if (hiddenCount > outputCount) throw misuse(`${hiddenCount} hidden rows of ${outputCount} outputs`);
+  const [count, what] = hidden.rows === 'tokens' ? [tokenCount, 'token'] : [outputCount, 'output'];
+  if (hiddenCount > count) throw misuse(`${hiddenCount} hidden rows of ${count} ${what}s`);
   for (let i = 0; i < hiddenCount; i++)
-    if (hiddenOutputs[i]! >= outputCount)
-      throw misuse(`the hidden row of output ${hiddenOutputs[i]}, of ${outputCount}`);
+    if (hiddenRows[i]! >= count) throw misuse(`the hidden row of ${what} ${hiddenRows[i]}, of ${count}`);
 }

@@ -9,6 +9,8 @@ export interface StepInputsOptions {
   readonly rotary?: boolean;
   /** Tokens may see later ones. Default: they do not. */
   readonly ahead?: boolean;
+  /** Hidden rows are those of tokens. Default: those of outputs. */
+  readonly hiddenTokens?: boolean;
 }
 
 /**
@@ -58,10 +60,15 @@ export class StepInputs {
    * the other, if its row has no sampler state (checkDrawOrder): a draft is checked so.
    */
   readonly outputSlot: Uint32Array;
-  /** How many of `hiddenOutputs` are asked for. */
+  /** How many of `hiddenRows` are asked for. */
   hiddenCount = 0;
-  /** `[maxOutputs]` outputs whose hidden rows the result is to bring, by index. Only of a graph that has them (Ops.hidden). */
-  readonly hiddenOutputs: Uint32Array;
+  /**
+   * Rows of the graph's hidden tensor that the result is to bring (Ops.hidden): `[maxOutputs]` outputs by index or, of a graph whose hidden
+   * rows are those of tokens, `[maxTokens]` tokens.
+   */
+  readonly hiddenRows: Uint32Array;
+  /** They are those of tokens. */
+  readonly hiddenTokens: boolean;
   /** Sampling parameters, one row for each output. */
   readonly sampling: SamplingInputs;
 
@@ -69,7 +76,7 @@ export class StepInputs {
     maxTokens: number,
     maxSequences: number,
     maxOutputs: number,
-    { rotary = false, ahead = false }: StepInputsOptions = {},
+    { rotary = false, ahead = false, hiddenTokens = false }: StepInputsOptions = {},
   ) {
     this.tokens = new Int32Array(maxTokens);
     this.seqSlot = new Uint32Array(maxSequences);
@@ -81,7 +88,8 @@ export class StepInputs {
     this.visibleEnd = ahead ? new Uint32Array(maxTokens) : null;
     this.outputs = new Uint32Array(maxOutputs);
     this.outputSlot = new Uint32Array(maxOutputs);
-    this.hiddenOutputs = new Uint32Array(maxOutputs);
+    this.hiddenTokens = hiddenTokens;
+    this.hiddenRows = new Uint32Array(hiddenTokens ? maxTokens : maxOutputs);
     this.sampling = new SamplingInputs(maxOutputs);
   }
 

@@ -22,7 +22,9 @@ export function admissionError(
   const field = continuation ? 'prompt' : 'messages';
   if (prompt.length === 0)
     return invalid('prompt-empty', 'The prompt has no tokens.', field, 'Send at least one token.');
-  if (prompt.length >= maxContext) return contextExceeded(prompt.length, maxContext, field, raise);
+  // Hidden states alone leave no room for an answer.
+  if (prompt.length >= maxContext + (request.hidden === undefined ? 0 : 1))
+    return contextExceeded(prompt.length, maxContext, field, raise);
   const unknown = prompt.find((id) => id < 0 || id >= vocabSize);
   if (unknown !== undefined)
     return invalid(
@@ -109,6 +111,15 @@ export function shuttingDown(): KvantError {
   return new KvantError('engine-closed', 'The engine is shutting down and takes no more requests.', {
     kind: 'overloaded',
     fix: 'Load the engine again.',
+  });
+}
+
+/** For a model that makes embeddings alone. */
+export function writesNothing(name: string): KvantError {
+  return new KvantError('model-embeds-only', `${name} makes embeddings of texts, and writes none.`, {
+    kind: 'unsupported',
+    where: 'model',
+    fix: 'Use `engine.embed` (`kvant embed`), or another model.',
   });
 }
 

@@ -1,4 +1,5 @@
 import type { Device, Program } from '../device/device.js';
+import type { RowKind } from '../device/graph.js';
 import type { KvCaches } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { TokenTable } from '../text/token-bytes.js';
@@ -32,6 +33,10 @@ export interface CoreOptions {
   readonly scheduler: SchedulerConfig;
   /** Null or absent: no prefixes are cached. */
   readonly prefixes?: PrefixOptions | null;
+  /** The rows of hidden states that steps can bring; null or absent: none. */
+  readonly hidden?: RowKind | null;
+  /** All tokens of a prompt see each other: it is computed in one step. Default false. */
+  readonly whole?: boolean;
   /** Null or absent: the model reads text only. */
   readonly vision?: VisionOptions | null;
   /** All that one step (or a cancellation) brought, at once. The array is not used again. */

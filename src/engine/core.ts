@@ -72,8 +72,13 @@ export class EngineCore {
     const rows = new PreparedRows(program.sampler, settled);
     this.#sight = new Sight(options.vision ?? null, running, this.#pacing.costs, settled);
     const rotary = (options.vision?.mergeSize ?? null) !== null;
-    const ahead = (options.vision?.ahead ?? null) !== null;
-    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, { rotary, ahead });
+    const ahead = options.whole === true || (options.vision?.ahead ?? null) !== null;
+    const hiddenTokens = options.hidden === 'tokens';
+    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, {
+      rotary,
+      ahead,
+      hiddenTokens,
+    });
     this.#outbox = new Outbox(options.onEvents);
     this.#memory = new RowMemory(
       options,

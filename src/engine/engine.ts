@@ -6,6 +6,9 @@
 
 import type { KvantError } from '../errors.js';
 import { checkOptionNames } from '../option-names.js';
+import type { EmbedInput, EmbedOptions } from './embedding/embed-request.js';
+import { Embedder, type EmbedResult } from './embedding/embedder.js';
+import { Reranker, type RerankOptions, type RerankResult } from './embedding/reranker.js';
 import type { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type LoadedEngine, loadEngine, loadShape } from './load-engine.js';
@@ -85,6 +88,8 @@ export class Engine implements AsyncDisposable {
   /** @internal For the server: works on what bodies hold without keeping its thread. No part of the public contract. */
   readonly texts: Texts;
   readonly #requests: Requests;
+  readonly #embedder: Embedder;
+  readonly #reranker: Reranker;
   /** Null for a model that reads text only. */
   readonly #vision: Vision | null;
 
@@ -99,6 +104,8 @@ export class Engine implements AsyncDisposable {
     const { maxContext } = info.limits;
     this.texts = new Texts(text, { vocabSize, eosIds, maxContext, contextRaise }, worker);
     this.#requests = new Requests(loaded, this.texts, this.#unread, queueTimeoutMs);
+    this.#embedder = new Embedder(this.#requests, info, loaded.embedding);
+    this.#reranker = new Reranker(this.#requests, info, text);
     this.#client = client;
     this.#text = text;
     this.info = info;
@@ -184,6 +191,29 @@ export class Engine implements AsyncDisposable {
   chatFrom(request: ChatRequest, prompt: EncodedPrompt): Generation {
     this.#unread.tell(prompt.unread);
     return this.#requests.start(request, CHAT_FIELDS, () => ({ kind: 'ids', ...prompt }));
+  }
+
+  /**
+   * Embeddings of texts, by a model that is made for them, or one that was loaded with `pooling`. They share steps with all other
+   * requests.
+   *
+   * Errors: `embeddings-off`, `pooling-unavailable`, `input-too-long`, `prompt-empty`, `invalid-parameter`, and those of requests.
+   * @example
+   * const { embeddings } = await engine.embed(['Where is Oslo?', 'What is a fjord?'], { task: 'query' });
+   */
+  embed(input: EmbedInput | readonly EmbedInput[], options: EmbedOptions = {}): Promise<EmbedResult> {
+    return this.#embedder.embed(input, options);
+  }
+
+  /**
+   * How well documents answer a query: 0 to 1 for each. By a model such as Qwen3-Reranker.
+   *
+   * Errors: `rerank-unsupported`, `context-length-exceeded`, `invalid-parameter`, and those of requests.
+   * @example
+   * const { scores } = await engine.rerank('Where is Oslo?', ['Oslo lies in Norway.', 'Bread is baked.']);
+   */
+  rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<RerankResult> {
+    return this.#reranker.rerank(query, documents, options);
   }
 
   /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */

@@ -48,6 +48,7 @@ export class GenerationStream implements Generation {
   readonly #setup: GenerationSetup;
   #promptTokenIds: readonly number[];
   #images: readonly SeenImage[] = [];
+  #hidden: Float32Array | null = null;
   readonly #choices: Choice[];
   #open: number;
   #accepted = false;
@@ -149,6 +150,11 @@ export class GenerationStream implements Generation {
 
   // What follows is the engine's side.
 
+  /** `[n]` the hidden states that were asked for in place of tokens, as one, once all is over. */
+  get hidden(): Float32Array | null {
+    return this.#hidden;
+  }
+
   /** The prompt is known, with it how answers are taken apart, and its pictures. Before any token. */
   prompted(ids: readonly number[], makeParser?: () => AnswerParser, images: readonly SeenImage[] = []): void {
     this.#promptTokenIds = ids;
@@ -198,6 +204,7 @@ export class GenerationStream implements Generation {
       choice.end(event.finish, event.error === null ? null : deserializeError(event.error));
       choice.times = event.times;
       choice.cached = event.cached;
+      this.#hidden = event.hidden ?? null;
       if (--this.#open === 0) this.#finish();
     }
     this.#stale = true;

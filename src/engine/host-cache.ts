@@ -38,6 +38,8 @@ import type { EngineLimits, EngineOptions } from './types.js';
 const CACHE_SHARE = { cpu: 0.5, webgpu: 0.85 } as const;
 /** What the cache takes unasked, as long as one sequence of full length fits. */
 const CACHE_DEFAULT_BYTES = 4 * 2 ** 30;
+/** An encoder keeps K and V until their step has retired: those of the steps under way, and of one that is filled. */
+const ENCODER_STEPS = STEPS_IN_FLIGHT + 1;
 /** Snapshots of recurrent state unasked: so many for each row, in so many bytes at most. */
 const SNAPSHOTS_A_ROW = 2;
 const SNAPSHOT_DEFAULT_BYTES = 2 ** 30;
@@ -80,8 +82,11 @@ export function sizeCache(
   const { blockTokens, groups, ...request } = sizingOf(config, kv, device, model);
   const context = config.maxContext ?? model.maxPositions;
   const sequence = kvSequenceBytes(groups, blockTokens, context, kv.floatStart);
-  const rows =
-    config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
+  const rows = model.encoder
+    ? sequence * ENCODER_STEPS * Math.ceil((config.maxBatchTokens ?? context) / context)
+    : config.maxContext === undefined
+      ? Math.max(CACHE_DEFAULT_BYTES, sequence)
+      : sequence * request.maxRows;
   const spare = (group: KvSizingGroup): number =>
     (group.snapshotBytes ?? 0) + spareFloatBytes(group, blockTokens, request.maxRows);
   const wanted = groups.reduce((sum, group) => sum + spare(group), rows);
@@ -227,7 +232,8 @@ export interface OpenCache {
 
 /**
  * Makes the pools and the program. A GPU does not say how much memory it has: where nobody fixed the size, pools
- * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled; `centres`: of the keys, by layer; `features`: of pictures.
+ * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled; `centres`: of the keys, by layer; `features`: of pictures;
+ * `results`: what steps bring.
  * Errors: `device-out-of-memory`.
  */
 export async function openCache(
@@ -239,6 +245,7 @@ export async function openCache(
   beforeCompile: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void> = async () => {},
   centres: readonly (KeyCentre | null)[] = [],
   features: FeatureSlab | null = null,
+  results: Pick<BuildGraphOptions, 'hidden' | 'head'> = {},
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   const groups = sizingGroups(config, kv, device.info.kind);
@@ -262,7 +269,14 @@ export async function openCache(
         );
       });
       const caches: KvCaches = { pools, layers: placesOf(kv.groups) };
-      const program = await compile(model, device, caches, limits, { centres, features }, beforeCompile);
+      const program = await compile(
+        model,
+        device,
+        caches,
+        limits,
+        { centres, features, ...results },
+        beforeCompile,
+      );
       return { sizing, limits, caches, program };
     } catch (error) {
       for (const pool of pools) pool.dispose();
@@ -339,7 +353,7 @@ async function compile(
   device: Device,
   caches: KvCaches,
   limits: EngineLimits,
-  parts: Pick<BuildGraphOptions, 'centres' | 'features'>,
+  parts: Pick<BuildGraphOptions, 'centres' | 'features' | 'hidden' | 'head'>,
   before: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void>,
 ): Promise<Program> {
   const { graph } = model.buildGraph(parts);

@@ -1,11 +1,15 @@
 import { isOn } from '../env-flag.js';
 import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
-import type { HostConfig, WeightOrigin } from './messages.js';
+import type { EmbeddingPlan, HostConfig, WeightOrigin } from './messages.js';
 import { type EngineOption, OPTION_TABLE } from './option-table.js';
 import type { EngineOptions } from './types.js';
 
 /** The options that concern the engine's thread. */
-export function hostConfig(weights: WeightOrigin, options: EngineOptions): HostConfig {
+export function hostConfig(
+  weights: WeightOrigin,
+  options: EngineOptions,
+  embedding: EmbeddingPlan | null = null,
+): HostConfig {
   const environment = typeof process === 'undefined' ? {} : process.env;
   const table: Readonly<Record<string, EngineOption>> = OPTION_TABLE;
   const told = Object.keys(table)
@@ -14,6 +18,7 @@ export function hostConfig(weights: WeightOrigin, options: EngineOptions): HostC
   return {
     ...(Object.fromEntries(told) as HostConfig),
     weights,
+    embedding,
     device: options.device ?? 'auto',
     prefixCache: options.prefixCache ?? true,
     kv: kvOptions(options),

@@ -1,12 +1,14 @@
 /** Loading on the engine's thread: device, weights, KV pool, program, core, in this order, undone if one fails. */
 
 import type { Device, ProgramLimits } from '../device/device.js';
-import type { Graph } from '../device/graph.js';
+import type { Graph, RowKind } from '../device/graph.js';
 import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
 import { defaultKvFormat, groupLayers, type KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
+import type { ModelFacts } from '../models/facts.js';
+import { withoutHead } from '../models/family.js';
 import { loadModel, type Model } from '../models/load.js';
 import { type OpenModel, openModel } from '../models/open.js';
 import {
@@ -20,6 +22,7 @@ import type { TokenTable } from '../text/token-bytes.js';
 import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
+import { encoderConfig } from './embedding/encoder-config.js';
 import { Grammars } from './grammars.js';
 import { contextRaise, floatsBeside, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
@@ -78,10 +81,12 @@ export async function loadHost(
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
     signal?.throwIfAborted();
-    const read = weights.definition;
+    const results = resultsOf(given, weights.definition.facts);
+    const read = results.head ? weights.definition : withoutHead(weights.definition);
     const float = defaultKvFormat(device.info);
     const source = { calibration: given.kvCalibration, layers: read.facts.cache, float, onLog };
-    const planning = { ...given, kv: await settleKvPlan(given.kv, source) };
+    const settled = { ...given, kv: await settleKvPlan(given.kv, source) };
+    const planning = read.facts.encoder ? encoderConfig(settled, read.facts, device.info.kind) : settled;
     const kv = planCache(planning, read.facts.cache, device.info, read.facts.maxPositions);
     const definition = withoutCutPictures(read, kv.floatStart !== null, onLog);
     const config = withRoomForPictures(planning, definition, device.info.kind, onLog);
@@ -122,7 +127,7 @@ export async function loadHost(
     const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv, calibration);
     const slab = featureSlab(model, device, planned.maxContext, config.imageCacheBytes);
     if (slab !== null) undo.push(() => slab.dispose());
-    const opened = await openCache(config, model, device, kv, planned, tuneFor, centres, slab);
+    const opened = await openCache(config, model, device, kv, planned, tuneFor, centres, slab, results);
     const { sizing, limits, caches, program } = opened;
     undo.push(() => {
       for (const pool of caches.pools) pool.dispose();
@@ -146,6 +151,9 @@ export async function loadHost(
       ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning, calibration?.digest ?? null),
       memory: memoryTaken(model, device, kv, sizing, blockTokens),
       contextRaise: raise,
+      hidden: results.hidden,
+      pooling: given.embedding?.pooling ?? null,
+      writes: results.head,
     };
     const tight = memoryWarning(info.memory, isQuantized(resolved));
     if (tight !== null) onLog(tight);
@@ -173,6 +181,8 @@ export async function loadHost(
       contextRaise: raise,
       scheduler,
       prefixes,
+      hidden: results.hidden,
+      whole: facts.encoder,
       vision:
         slab === null || encoder === null
           ? null
@@ -198,6 +208,16 @@ export async function loadHost(
     await freeAll(undo).catch(() => {});
     throw error;
   }
+}
+
+/** What steps bring: hidden states of last tokens or of all, and tokens where there is a head. */
+function resultsOf(
+  { embedding }: HostConfig,
+  { encoder }: ModelFacts,
+): { readonly hidden: RowKind | null; readonly head: boolean } {
+  if (encoder) return { hidden: 'tokens', head: false };
+  if (embedding === null) return { hidden: null, head: true };
+  return { hidden: embedding.pooling === 'last' ? 'outputs' : 'tokens', head: embedding.writes };
 }
 
 async function openBoth(
@@ -310,7 +330,7 @@ function describe(
   limits: EngineLimits,
   tuning: TuningInfo | null,
   calibration: string | null,
-): Omit<HostInfo, 'contextRaise' | 'memory'> {
+): Omit<HostInfo, 'contextRaise' | 'memory' | 'hidden' | 'pooling' | 'writes'> {
   const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.facts;
   return {
     architecture,

@@ -6,6 +6,7 @@ import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import type { FinishReason } from './finish-reason.js';
+import type { Pooling } from './pooling.js';
 
 /** One cache group: layers with a pool of blocks of their own. */
 export interface KvGroupInfo {
@@ -58,11 +59,15 @@ export interface EngineInfo {
     readonly weightBytes: number;
     /** What it takes in: `text`, and `image` where it sees. */
     readonly modalities: readonly ('text' | 'image')[];
+    /** False for a model that makes embeddings alone. */
+    readonly writes: boolean;
     readonly hasChatTemplate: boolean;
     /** The format in which the model's tool calls are read; null without a chat template. */
     readonly toolFormat: string | null;
     readonly eosTokenIds: readonly number[];
   };
+  /** Null for a model that was loaded to write text alone. */
+  readonly embedding: EmbeddingInfo | null;
   readonly device: DeviceInfo;
   /** Why this device: e.g. `auto: no GPU was found (…)`. */
   readonly deviceReason: string;
@@ -87,6 +92,22 @@ export interface EngineInfo {
   /** What a request takes that says nothing: from EngineOptions.sampling, then generation_config. */
   readonly samplingDefaults: SamplingOptions;
   readonly loadMs: number;
+}
+
+/** How the model makes embeddings. */
+export interface EmbeddingInfo {
+  /** Numbers of an embedding that is not cut. */
+  readonly size: number;
+  /** How hidden states become one where a request does not say; null: it has to. */
+  readonly pooling: Pooling | null;
+  /** What a request may say of that. */
+  readonly poolings: readonly Pooling[];
+  /** Most tokens of a text, prompt and special tokens included. */
+  readonly maxTokens: number;
+  /** Names of the checkpoint's prompts. */
+  readonly tasks: readonly string[];
+  /** The sizes that embeddings may be cut to; null where the checkpoint lists none: any. */
+  readonly dimensions: readonly number[] | null;
 }
 
 /** Bytes on the device when load ended. What requests ask of the sampler comes on top (`EngineStats.device`). */

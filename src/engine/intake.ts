@@ -17,7 +17,7 @@ import { picturesError } from './vision/pictures-error.js';
 
 type EnrolmentOptions = Pick<
   CoreOptions,
-  'vision' | 'device' | 'eosIds' | 'limits' | 'contextRaise' | 'tokenTable' | 'vocabSize'
+  'whole' | 'vision' | 'device' | 'eosIds' | 'limits' | 'contextRaise' | 'tokenTable' | 'vocabSize'
 >;
 
 export class Intake {
@@ -56,7 +56,10 @@ export class Intake {
     if (refused !== null) throw refused;
     const tooLarge = picturesError(request, this.#options.vision ?? null);
     if (tooLarge !== null) throw tooLarge;
-    const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
+    const draws =
+      request.hidden === undefined
+        ? Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length)
+        : 1;
     const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
     const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
     const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
@@ -65,7 +68,9 @@ export class Intake {
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
     const { startsFloatStart: floatStart, groups, stateGroup } = this.#memory;
-    const entry = { arrival, share, floatStart, groups, stateGroup, pictures: this.#pictures(request) };
+    const { whole = false } = this.#options;
+    const pictures = this.#pictures(request);
+    const entry = { arrival, share, floatStart, groups, stateGroup, pictures, whole };
     const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation, spelled });
       return new Sequence(request, choice, draws, output, row, constraint, entry);

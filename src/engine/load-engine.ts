@@ -7,19 +7,21 @@ import type { Worker } from 'node:worker_threads';
 import { KvantError } from '../errors.js';
 import { checkSampling } from '../sampling/params.js';
 import type { ContextRaise } from './core-errors.js';
+import { type EmbeddingSettings, readEmbeddingSettings } from './embedding/settings.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
 import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
-import type { HostInfo, WeightOrigin } from './messages.js';
+import type { EmbeddingPlan, HostInfo, WeightOrigin } from './messages.js';
 import type { ShapeOptions } from './method-options.js';
 import { locatePlace } from './model-location.js';
 import { modelName } from './model-name.js';
 import type { ModelText } from './model-text.js';
 import { SHAPE_OPTIONS } from './option-lists.js';
+import { POOLINGS } from './pooling.js';
 import type { TextPlace } from './texts/text-origin.js';
 import { takeThread } from './thread.js';
-import type { EngineInfo, EngineOptions } from './types.js';
+import type { EmbeddingInfo, EngineInfo, EngineOptions } from './types.js';
 import { openVision, type Vision } from './vision/open-vision.js';
 import { checkLocalMedia } from './vision/picture-access.js';
 import { epochNow } from './yield.js';
@@ -32,6 +34,8 @@ export interface LoadedEngine {
   readonly contextRaise: ContextRaise;
   /** Null for a model that reads text only. */
   readonly vision: Vision | null;
+  /** What the checkpoint says of embeddings; null for nothing. */
+  readonly embedding: EmbeddingSettings | null;
 }
 
 /** See `Engine.load`. */
@@ -51,7 +55,8 @@ export async function loadEngine(
     onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
     const text = (): Promise<ModelText> => loadText(place, options);
     const name = modelName(model, place.path);
-    return await start(name, { kind: 'folder', ...place }, text, thread, options, internals);
+    const embedding = await readEmbeddingSettings(place.path);
+    return await start(name, { kind: 'folder', ...place }, text, thread, options, internals, embedding);
   } catch (error) {
     await thread?.then(
       (worker) => worker.terminate(),
@@ -83,14 +88,22 @@ async function start(
   thread: Promise<Worker> | null,
   options: EngineOptions,
   internals: EngineInternals,
+  embedding: EmbeddingSettings | null = null,
 ): Promise<LoadedEngine> {
   const startedAt = epochNow();
-  const config = hostConfig(weights, options);
+  const config = hostConfig(weights, options, embeddingPlan(options, embedding));
   const worker = await thread;
   const { client, info, text } = await EngineClient.start(config, loadText, worker, options, internals);
-  const described = describe(name, weights, text, options, info, epochNow() - startedAt);
+  const described = describe(name, weights, text, options, info, embedding, epochNow() - startedAt);
   const vision = await openVision(weights, info, options, text);
-  return { client, text, info: described, contextRaise: info.contextRaise, vision };
+  return { client, text, info: described, contextRaise: info.contextRaise, vision, embedding };
+}
+
+/** A model that is made for embeddings has no use for a head; another makes them where it is asked to. */
+function embeddingPlan({ pooling }: EngineOptions, settings: EmbeddingSettings | null): EmbeddingPlan | null {
+  if (settings !== null)
+    return { pooling: pooling ?? settings.pooling, writes: false, maxTokens: settings.maxTokens };
+  return pooling === undefined ? null : { pooling, writes: true, maxTokens: null };
 }
 
 /** Enough to have the template for tools chosen. */
@@ -153,12 +166,28 @@ async function loadText(
   return text;
 }
 
+function embeddingInfo(
+  { hidden, pooling, hiddenSize, limits }: HostInfo,
+  settings: EmbeddingSettings | null,
+): EmbeddingInfo | null {
+  if (hidden === null) return null;
+  return {
+    size: settings?.dense.at(-1)?.rows ?? hiddenSize,
+    pooling,
+    poolings: hidden === 'tokens' ? POOLINGS : ['last'],
+    maxTokens: Math.min(settings?.maxTokens ?? Number.POSITIVE_INFINITY, limits.maxContext),
+    tasks: Object.keys(settings?.prompts ?? {}),
+    dimensions: settings?.dimensions ?? null,
+  };
+}
+
 function describe(
   name: string,
   weights: WeightOrigin,
   text: ModelText,
   options: EngineOptions,
   info: HostInfo,
+  embedding: EmbeddingSettings | null,
   loadMs: number,
 ): EngineInfo {
   return {
@@ -171,11 +200,13 @@ function describe(
       vocabSize: info.vocabSize,
       maxContext: info.modelContext,
       weightBytes: info.weightBytes,
+      writes: info.writes,
       modalities: info.vision === null ? ['text'] : ['text', 'image'],
       hasChatTemplate: text.hasChatTemplate,
       toolFormat: text.hasChatTemplate ? text.toolFormat({ tools: ANY_TOOLS }).name : null,
       eosTokenIds: info.eosIds,
     },
+    embedding: embeddingInfo(info, embedding),
     device: info.device,
     deviceReason: info.deviceReason,
     tuning: info.tuning,

@@ -1,11 +1,13 @@
 /** What passes between the caller's thread and the engine's: plain data only, nothing of a device. */
 
 import type { DeviceInfo } from '../device/device.js';
+import type { RowKind } from '../device/graph.js';
 import { type SerializedError, serializeError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { ContextRaise } from './core-errors.js';
 import type { HostOption } from './option-table.js';
+import type { Pooling } from './pooling.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
 import type { TextPlace } from './texts/text-origin.js';
 import type {
@@ -30,10 +32,22 @@ export type HostConfig = { readonly [K in HostOption]: EngineOptions[K] | undefi
   readonly weights: WeightOrigin;
   readonly device: DeviceChoice;
   readonly prefixCache: boolean;
+  /** What the checkpoint says of embeddings, or a caller by `pooling`. Null: it writes text. */
+  readonly embedding: EmbeddingPlan | null;
   readonly kv: KvOptions;
   /** Log device bytes and buffers after every step. */
   readonly resourceDebug: boolean;
 };
+
+/** How a model makes embeddings, as far as the engine's thread is concerned. */
+export interface EmbeddingPlan {
+  /** How hidden states become one where a request does not say. */
+  readonly pooling: Pooling;
+  /** It writes text as well. */
+  readonly writes: boolean;
+  /** Most tokens of a text, where the checkpoint says so. */
+  readonly maxTokens: number | null;
+}
 
 /** What the engine's thread needs to know of the text side. It comes while weights are loaded. */
 export interface HostText {
@@ -58,6 +72,12 @@ export interface HostInfo {
   readonly kv: EngineInfo['kv'];
   readonly memory: EngineInfo['memory'];
   readonly limits: EngineLimits;
+  /** The rows of hidden states that steps bring; null for none. */
+  readonly hidden: RowKind | null;
+  /** How they become one where a request does not say; null where there are none. */
+  readonly pooling: Pooling | null;
+  /** False for a model without a head: it makes embeddings alone. */
+  readonly writes: boolean;
   /** Null for a model that reads text only. */
   readonly vision: { readonly imageToken: number | string } | null;
   /** What longer prompts need. */

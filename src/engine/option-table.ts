@@ -1,6 +1,7 @@
 /** The engine's options, an entry each: what it takes, and whether the engine's thread is told. Their types say what each is for. */
 import { AUTOTUNE_MODES, PRECISIONS } from '../device/device.js';
 import type { KvOptions } from '../kv/options.js';
+import { POOLINGS } from './pooling.js';
 import { isSignal } from './request-check.js';
 import { DEVICE_CHOICES, type EngineOptions } from './types.js';
 import { isMediaDomain } from './vision/picture-access.js';
@@ -79,6 +80,7 @@ export const OPTION_TABLE = {
   allowMediaUrls: caller(FLAG),
   allowedMediaDomains: caller(HOSTS),
   allowedLocalMediaPath: caller(text('a folder')),
+  pooling: caller(oneOf(POOLINGS)),
   sampling: caller(ANY),
   tokenizer: caller(text('a folder, a GGUF file or a hub id')),
   toolFormat: caller(text('the name of a format')),

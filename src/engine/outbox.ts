@@ -22,6 +22,7 @@ export class Outbox {
     logprobs: TokenLogprobs | null,
     finish: FinishReason | null,
     error: KvantError | null,
+    hidden: Float32Array | null = null,
   ): void {
     const { request, choice, startedAt: started, firstTokenAt: firstToken, prefix } = sequence;
     const ends = finish !== null;
@@ -35,6 +36,7 @@ export class Outbox {
       error,
       times: ends ? { started, firstToken, finished: epochNow() } : null,
       cached: ends && started > 0 ? (prefix?.cached ?? 0) : null,
+      ...(hidden === null ? {} : { hidden }),
     });
   }
 

@@ -8,18 +8,19 @@ import type { SamplingOptions, SamplingParams } from '../sampling/options.js';
 import { checkIds, resolveSampling } from '../sampling/params.js';
 import type { ToolsAsk } from '../text/formats/tool-grammar.js';
 import { holdsFrame, parsersOf, spelledFor, thinkingOf, toolsAsk } from './answer-forms.js';
-import { asKvantError, shuttingDown } from './core-errors.js';
+import { asKvantError, shuttingDown, writesNothing } from './core-errors.js';
 import type { EngineClient } from './engine-client.js';
 import { type GenerationSetup, GenerationStream } from './generation.js';
 import type { LoadedEngine } from './load-engine.js';
 import type { ModelText } from './model-text.js';
+import type { Pooling } from './pooling.js';
 import { checkRequest, isSignal, queuePlace } from './request-check.js';
 import type { RowGrammar } from './row-grammar.js';
 import { readStructuredOutput } from './structured-output.js';
 import type { AskedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import type { Texts, Waiter } from './texts/texts.js';
 import { readTypedSchema } from './typed-schema.js';
-import type { ChatRequest, EngineInfo, GenerateRequest, Generation, SeenImage } from './types.js';
+import type { ChatRequest, EngineInfo, GenerateRequest, SeenImage } from './types.js';
 import type { UnreadNotices } from './unread-notices.js';
 import type { Vision } from './vision/open-vision.js';
 import { hasPictures } from './vision/picture-parts.js';
@@ -71,13 +72,15 @@ export class Requests {
   /**
    * Starts a request. What is wrong with it is told through the generation, which is refused.
    *
-   * `fields`: names it may have. `askPrompt`: the prompt it asks for, once it has been found to be a request.
+   * `fields`: names it may have. `askPrompt`: the prompt it asks for, once it has been found to be a request. `hidden`: it asks for
+   * hidden states and no tokens.
    */
   start(
     request: GenerateRequest | ChatRequest,
     fields: readonly string[],
     askPrompt: () => AskedPrompt,
-  ): Generation {
+    hidden?: Pooling,
+  ): GenerationStream {
     const receivedAt = epochNow();
     const id = this.#client.nextId();
     // Of what has not been checked yet only what is as it should be.
@@ -103,7 +106,9 @@ export class Requests {
     try {
       checkRequest(request);
       if (this.#closing) throw shuttingDown();
-      const asked = resolveSampling(request as SamplingOptions, this.#info.samplingDefaults, fields);
+      if (hidden === undefined && !this.#info.model.writes) throw writesNothing(this.#info.name);
+      const defaults = hidden === undefined ? this.#info.samplingDefaults : {};
+      const asked = resolveSampling(request as SamplingOptions, defaults, fields);
       checkIds(asked, this.#info.model.vocabSize);
       // The best of several are known by their log-probabilities, wanted or not.
       const chooses = asked.bestOf > asked.n;
@@ -139,7 +144,9 @@ export class Requests {
         submitted = true;
         const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
         const { cacheSalt } = request;
-        const salted = cacheSalt === undefined ? {} : { cacheSalt };
+        // All its hidden states are wanted: what the cache has brings none.
+        const salt = hidden === undefined || hidden === 'last' ? cacheSalt : `hidden states of ${id}`;
+        const salted = salt === undefined ? {} : { cacheSalt: salt };
         this.#client.add(
           {
             id,
@@ -151,6 +158,7 @@ export class Requests {
             place,
             receivedAt,
             ...salted,
+            ...(hidden === undefined ? {} : { hidden }),
             ...(grammar === undefined ? {} : { grammar }),
             ...(pictures === undefined ? {} : { pictures }),
             ...thinkingOf(this.#text, request, chatEnd),

@@ -10,6 +10,8 @@ import type { DrawState, RowSampling } from '../sampling/row-sampling.js';
 import { seedWords } from '../sampling/seed.js';
 import type { TokenRules } from '../sampling/token-rules.js';
 import type { Constraint, ConstraintRule, ForcedRun } from './constraint.js';
+import { PooledHidden } from './pooled-hidden.js';
+import type { Pooling } from './pooling.js';
 import type { SequencePrefix } from './prefix/sequence-prefix.js';
 import type { RowGrammar } from './row-grammar.js';
 import { ORDINARY_PLACE, type QueuePlace } from './scheduling/queue-place.js';
@@ -45,6 +47,8 @@ export interface CoreRequest {
   readonly spelled?: readonly number[];
   /** In the order of their places in the prompt. Default: none. */
   readonly pictures?: readonly PromptPicture[];
+  /** Its last hidden states are wanted, made one so, and no token. Default: tokens are drawn. */
+  readonly hidden?: Pooling;
   /** Default: an ordinary one. */
   readonly place?: QueuePlace;
   /** Epoch milliseconds, fractional: when the caller asked. */
@@ -72,6 +76,8 @@ export interface ChoiceEvent {
   readonly times: ChoiceTimes | null;
   /** With `finish`: prompt tokens that it did not compute; null if it never started. */
   readonly cached: number | null;
+  /** `[n]` the hidden states that were asked for, as one. */
+  readonly hidden?: Float32Array;
 }
 
 /** How a sequence comes into the queue. */
@@ -88,6 +94,8 @@ export interface SequenceEntry {
   readonly stateGroup: number;
   /** Default: none. */
   readonly pictures?: PromptPictures | null;
+  /** Its prompt is computed in one step. Default false. */
+  readonly whole?: boolean;
 }
 
 const NO_SPANS: readonly number[] = [];
@@ -121,8 +129,14 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   /** Ids delivered so far: what it is computed from again when it has given way. */
   readonly ids: number[] = [];
 
+  /** Positions that are computed in one step. */
+  readonly uncut: readonly number[];
+
   /** Null for a prompt of text alone. */
   readonly pictures: SequencePictures | null;
+
+  /** What its hidden states come to; null for one that draws. */
+  readonly hidden: PooledHidden | null;
 
   /** Null where no prefixes are cached. */
   prefix: SequencePrefix | null = null;
@@ -157,9 +171,10 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
-    { arrival, share, floatStart, groups, stateGroup, pictures = null }: SequenceEntry,
+    { arrival, share, floatStart, groups, stateGroup, pictures = null, whole = false }: SequenceEntry,
   ) {
     this.pictures = pictures === null ? null : new SequencePictures(pictures);
+    this.uncut = whole ? [0, request.prompt.length] : (pictures?.uncut ?? NO_SPANS);
     this.#startsFloatStart = floatStart;
     this.#groups = groups;
     this.#stateGroup = stateGroup;
@@ -172,6 +187,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     this.mu = row.firstMu;
     this.constraint = constraint;
     this.request = request;
+    this.hidden = request.hidden === undefined ? null : new PooledHidden(request.hidden);
     this.choice = choice;
     this.output = output;
     this.length = request.prompt.length;
@@ -299,11 +315,6 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     return this.prefix === null || !this.recurrent
       ? Number.POSITIVE_INFINITY
       : this.prefix.nextSnapshot(this);
-  }
-
-  /** Positions that are computed in one step. */
-  get uncut(): readonly number[] {
-    return this.pictures === null ? NO_SPANS : this.pictures.prompt.uncut;
   }
 
   /** The tokens that the host knows: the prompt and the ids delivered. */

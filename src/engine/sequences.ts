@@ -7,8 +7,9 @@ import { INVALID_TOKEN } from '../device/device.js';
 import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
 import { noTokenLeft, suppressedIds } from '../sampling/draws-left.js';
-import { invalidLogits, startedTooLate } from './core-errors.js';
+import { asKvantError, invalidLogits, startedTooLate } from './core-errors.js';
 import { Counters } from './counters.js';
+import { takeHidden } from './hidden-states.js';
 import type { Outbox } from './outbox.js';
 import { type PreparedRows, toLogprobs } from './prepared-rows.js';
 import { removeAdmitted } from './queue.js';
@@ -136,7 +137,8 @@ export class Sequences {
   }
 
   /** A step has retired that drew for these rows: gives each its token. */
-  receive({ draws, drawn }: StepInFlight, result: StepResult): void {
+  receive(flight: StepInFlight, result: StepResult): void {
+    const { draws, drawn } = flight;
     for (let row = 0; row < draws; row++) {
       const sequence = drawn[row]!;
       // Left out of the draw, or the extra token of a row that ended.
@@ -149,6 +151,17 @@ export class Sequences {
       const record = sequence.row.recorded ? result.record(row) : null;
       if (record !== null) sequence.mu = record.mu;
       this.#deliver(sequence, id, sequence.row.logprobs && record !== null ? toLogprobs(id, record) : null);
+    }
+    takeHidden(flight, result.hidden, (sequence) => this.#bring(sequence));
+  }
+
+  /** Ends a sequence whose hidden states have come. */
+  #bring(sequence: Sequence): void {
+    try {
+      sequence.firstTokenAt = epochNow();
+      this.finish(sequence, 'stop', null, '', null, null, sequence.hidden!.pooled());
+    } catch (error) {
+      this.finish(sequence, 'error', asKvantError(error));
     }
   }
 
@@ -215,6 +228,7 @@ export class Sequences {
     text = '',
     id: number | null = null,
     logprobs: TokenLogprobs | null = null,
+    hidden: Float32Array | null = null,
   ): void {
     if (error !== null && sequence.prefix !== null) sequence.prefix.tainted = true;
     if (sequence.phase === 'waiting') {
@@ -229,7 +243,7 @@ export class Sequences {
     } else return;
     this.#pacing.leave(sequence.request.place ?? ORDINARY_PLACE);
     this.counters.finish(finish);
-    this.#outbox.push(sequence, text + sequence.output.end(), id, logprobs, finish, error);
+    this.#outbox.push(sequence, text + sequence.output.end(), id, logprobs, finish, error, hidden);
   }
 
   /** Takes the rows back of those that have ended and that no step under way names. */

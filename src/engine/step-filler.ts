@@ -4,6 +4,7 @@ import { ROPE_AXES } from '../device/rope.js';
 import { NO_SLOT, type StepInputs } from '../device/step.js';
 import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
+import { fillHidden } from './hidden-states.js';
 import type { RetiredStep } from './scheduling/pacing.js';
 import type { StepPlan } from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
@@ -25,6 +26,12 @@ export class StepInFlight implements RetiredStep {
   readonly waiting: number[] = [];
   readonly waitingMembers: number[] = [];
   waits = 0;
+  /** Whose hidden rows it brings, part after part: from which position on, how many, and whether these are the last. */
+  readonly hiddenOf: Sequence[] = [];
+  readonly hiddenAt: number[] = [];
+  readonly hiddenCounts: number[] = [];
+  readonly hiddenEnds: boolean[] = [];
+  hiddenParts = 0;
   /** The device has computed what there is to draw from; for a step in two halves. */
   computed = false;
   /** It will be told. */
@@ -52,6 +59,7 @@ export function fillStep(
   flight.rows = 0;
   flight.draws = 0;
   flight.waits = 0;
+  flight.hiddenParts = 0;
   flight.computed = false;
   flight.watched = false;
   flight.decoding = 0;
@@ -80,10 +88,8 @@ export function fillStep(
     inputs.seqLength[at] = work.tokens;
     inputs.seqPosition[at] = sequence.computed;
     fillTokens(inputs.tokens, start, sequence, slot, work.tokens);
-    if (sequence.pictures !== null) {
-      fillRotary(inputs, at, start, sequence, work.tokens);
-      fillAhead(inputs, start, sequence, work.tokens);
-    }
+    if (sequence.pictures !== null) fillRotary(inputs, at, start, sequence, work.tokens);
+    fillAhead(inputs, start, sequence, work.tokens);
     inputs.tokenCount += work.tokens;
     const decodes = sequence.run || (work.draws && work.tokens === 1);
     sequence.computed += work.tokens;
@@ -98,6 +104,10 @@ export function fillStep(
       flight.depth += (work.tokens * (sequence.computed - work.tokens / 2)) / 1000;
     }
 
+    if (sequence.hidden !== null) {
+      fillHidden(inputs, flight, sequence, start, work.tokens, work.draws);
+      continue;
+    }
     if (work.draws) {
       const row = inputs.outputCount++;
       inputs.outputs[row] = start + work.tokens - 1;
@@ -167,7 +177,7 @@ function fillTokens(
   }
 }
 
-/** How far tokens of pictures see, of a model in which they see each other. */
+/** How far tokens see that see later ones: those of a picture, or of a whole text. */
 function fillAhead(
   { visibleEnd }: StepInputs,
   start: number,

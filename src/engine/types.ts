@@ -12,6 +12,7 @@ import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
 import type { ReasoningEffort } from '../text/reasoning-effort.js';
 import type { ToolChoice } from '../text/tool-choice.js';
 import type { FinishReason } from './finish-reason.js';
+import type { Pooling } from './pooling.js';
 import type { TypedSchema } from './typed-schema.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
@@ -117,6 +118,11 @@ export interface EngineOptions extends KvOptions {
   readonly allowedMediaDomains?: readonly string[];
   /** Read pictures that requests name by `file:` URLs, where they lie in this folder once links are followed. Default: none. */
   readonly allowedLocalMediaPath?: string;
+  /**
+   * How `embed` makes one of the hidden states of a text: that of its last token, the mean of all, that of its first. Default: what the
+   * checkpoint says; one that says nothing of embeddings makes none.
+   */
+  readonly pooling?: Pooling;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
   /**
@@ -370,6 +376,7 @@ export interface CloseOptions {
 }
 
 export type {
+  EmbeddingInfo,
   EngineInfo,
   EngineLimits,
   EngineStats,
@@ -380,6 +387,7 @@ export type {
   PrefixDiskStats,
   TuningInfo,
 } from './info.js';
+export { POOLINGS, type Pooling } from './pooling.js';
 export type {
   DeviceKind,
   KvLayerInfo,

@@ -30,6 +30,8 @@ export interface CommonConfig {
   readonly eosTokenIds: readonly number[];
   /** What is odd about the config, for the log. */
   readonly notices: readonly Notice[];
+  /** It is an encoder: all tokens of a text see each other, so a text is computed whole. Default false. */
+  readonly encoder?: boolean;
 }
 
 /** A decoder whose layers have one shape of attention and one MLP. */

@@ -40,6 +40,8 @@ export interface ModelFacts {
   readonly identity: string;
   /** What is odd about the config, for the log. */
   readonly notices: readonly Notice[];
+  /** All tokens of a text see each other; it writes none. */
+  readonly encoder: boolean;
 }
 
 export function factsOf(family: string, config: CommonConfig, layout: WeightLayout): ModelFacts {
@@ -50,6 +52,7 @@ export function factsOf(family: string, config: CommonConfig, layout: WeightLayo
   return {
     architecture,
     family,
+    encoder: config.encoder === true,
     modalities: ['text'],
     vocabSize,
     hiddenSize,

@@ -6,6 +6,7 @@ import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
 import { apertus } from './families/apertus.js';
 import { arcee } from './families/arcee.js';
+import { bert, roberta } from './families/bert.js';
 import { cohere } from './families/cohere.js';
 import { cohere2 } from './families/cohere2.js';
 import { deepseekV2, deepseekV3, glm4MoeLite } from './families/deepseek.js';
@@ -30,8 +31,10 @@ import { minimaxM2 } from './families/minimax-m2.js';
 import { ministral3 } from './families/ministral3.js';
 import { mistral } from './families/mistral.js';
 import { mixtral } from './families/mixtral.js';
+import { modernBert } from './families/modernbert.js';
 import { nemotron } from './families/nemotron.js';
 import { nemotronH } from './families/nemotron-h.js';
+import { nomicBert } from './families/nomic-bert.js';
 import { olmo2 } from './families/olmo2.js';
 import { olmo3 } from './families/olmo3.js';
 import { phi3 } from './families/phi3.js';
@@ -95,6 +98,10 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(deepseekV2),
   register(deepseekV3),
   register(glm4MoeLite),
+  register(bert),
+  register(roberta),
+  register(modernBert),
+  register(nomicBert),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -4,7 +4,7 @@
  */
 
 import type { FeatureSlab } from '../device/feature-slab.js';
-import type { Tensor } from '../device/graph.js';
+import type { RowKind, Tensor } from '../device/graph.js';
 import type { Ops } from '../device/ops.js';
 import type { CommonConfig } from './config.js';
 import type { ConfigFields } from './config-fields.js';
@@ -40,8 +40,10 @@ export interface RecordOptions {
   readonly addedLevels?: number;
   /** Layers in which tokens of a picture see each other, whichever comes first. Default: none. */
   readonly ahead?: LookingAhead | null;
-  /** Results of steps bring the rows that the head reads, where they are asked to (Ops.hidden). Default false. */
-  readonly hidden?: boolean;
+  /** Results of steps bring rows behind the last norm, where they are asked to (Ops.hidden): those of outputs or of all tokens. Default: none. */
+  readonly hidden?: RowKind | null;
+  /** False: there is no head, and `record` returns what one would read. Default true. */
+  readonly head?: boolean;
 }
 
 /** A model as its config.json describes it, with no weights yet. */
@@ -56,6 +58,15 @@ export interface ModelDefinition {
   withTied(tied: boolean): ModelDefinition;
   /** The same model without what sees. */
   withoutVision(): ModelDefinition;
+}
+
+/** The same model without its head: what it makes of texts are hidden states. */
+export function withoutHead(definition: ModelDefinition): ModelDefinition {
+  const { layout } = definition;
+  const matrices = layout.matrices
+    .filter(({ kind }) => kind !== 'head')
+    .map((spec) => (spec.use === 'both' ? ({ ...spec, use: 'embedding' } as const) : spec));
+  return { ...definition, layout: { ...layout, matrices, harmless: [...layout.harmless, /^lm_head\./] } };
 }
 
 /** A family whose config is kept inside: what the registry holds. */

@@ -140,8 +140,11 @@ export interface CacheLayer extends AttentionShape {
 
 export type CacheKind = 'kv' | 'state';
 
-/** Layers in which tokens of a picture see each other, whichever comes first: all, or those with a window alone. */
-export type LookingAhead = 'all' | 'sliding';
+/**
+ * Layers in which tokens see later ones, as far as the step says: all, or those with a window alone (pictures). `both`: all, and those with a
+ * window see no farther ahead than back (encoders).
+ */
+export type LookingAhead = 'all' | 'sliding' | 'both';
 
 export interface WeightLayout {
   readonly matrices: readonly MatrixSpec[];

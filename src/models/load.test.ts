@@ -362,7 +362,7 @@ describe('loadModel', () => {
     expect(kept.graph.nodes.some(({ op }) => op === 'sample')).toBe(false);
     expect(kept.logits).toMatchObject({ rows: 'outputs', cols: 259 });
     // What the head reads, behind the last norm.
-    const { graph, logits } = model.buildGraph({ hidden: true });
+    const { graph, logits } = model.buildGraph({ hidden: 'outputs' });
     const head = graph.nodes.find((node) => node.op === 'linear' && node.out === logits);
     expect(graph.hidden).toMatchObject({ rows: 'outputs', cols: model.facts.hiddenSize });
     expect(head).toMatchObject({ x: graph.hidden });

@@ -9,7 +9,7 @@
 
 import type { Device, PlacementGroup, Vector } from '../device/device.js';
 import type { FeatureSlab } from '../device/feature-slab.js';
-import type { Graph, KeyCentre, NodeOf, Tensor } from '../device/graph.js';
+import type { Graph, KeyCentre, NodeOf, RowKind, Tensor } from '../device/graph.js';
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
 import { makeRopeTable, type RopeTable, ropeAxes } from '../device/rope.js';
@@ -77,8 +77,10 @@ export interface BuildGraphOptions {
   readonly centres?: readonly (KeyCentre | null)[];
   /** Whose rows tokens of pictures name. Default: none. */
   readonly features?: FeatureSlab | null;
-  /** Steps may ask for last hidden states, behind the last norm. A launch more. Default false. */
-  readonly hidden?: boolean;
+  /** Steps may ask for last hidden states, behind the last norm, of outputs or of all tokens. A launch more. Default: they may not. */
+  readonly hidden?: RowKind | null;
+  /** False: there is neither head nor draw. For a definition `withoutHead`. Default true. */
+  readonly head?: boolean;
 }
 
 export interface ModelGraph {
@@ -153,7 +155,8 @@ export async function loadModel(
       sample = true,
       centres = [],
       features = null,
-      hidden = false,
+      hidden = null,
+      head = true,
     } = {}) {
       const ops = new Ops();
       const all: Weights = {
@@ -164,9 +167,9 @@ export async function loadModel(
       };
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';
-      const logits = definition.record(ops, all, { selectEarly, features, hidden });
+      const logits = definition.record(ops, all, { selectEarly, features, hidden, head });
       if (keepLogits) ops.keep(logits);
-      if (sample) ops.sample(logits);
+      if (sample && head) ops.sample(logits);
       const appends = ops.nodes
         .filter((node) => node.op === 'rope-append')
         .filter(({ queriesOnly }) => queriesOnly !== true);

@@ -3,6 +3,7 @@
  * decoder is published without `model.`, and wrappers put names of their own before it. transformers reads the first.
  */
 
+import { encoderNames } from './encoder-names.js';
 import type { WeightSource } from './resolve-weights.js';
 
 const MODEL = 'model.';
@@ -39,6 +40,8 @@ export type PlainWeights = Omit<NamedWeights, 'stored' | 'withAlias'>;
  */
 export function renamed(source: PlainWeights): NamedWeights {
   const names = source.names();
+  const encoder = encoderNames(names);
+  if (encoder !== undefined) return new RenamedWeights(source, encoder);
   const prefix = decoderPrefix(names);
   const head = prefix === undefined ? undefined : headPrefix(names, prefix);
   const aliases = new Map<string, string>();

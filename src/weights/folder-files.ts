@@ -22,6 +22,9 @@ const SMALL_FILES = [
   /^(spiece|sentencepiece.*|vocab)\.model$/,
   /\.(tiktoken)$/,
   /^chat_template\.(jinja|json)$/,
+  /^(modules|config_sentence_transformers|sentence_bert_config)\.json$/,
+  // What stands behind a model that makes embeddings: a pooling, dense layers of a few megabytes.
+  /^\d+_[A-Za-z]+\/(config\.json|model\.safetensors)$/,
   /^additional_chat_templates\/[^/]+\.jinja$/,
 ];
 

@@ -4,7 +4,7 @@ import type { Device } from '../../src/device/device.js';
 import { FEATURE_TOKEN } from '../../src/device/feature-slab.js';
 import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
-import { record, rowsStep, withProgram } from './run.js';
+import { record, rowsStep, stepOf, withProgram } from './run.js';
 import { vectorSource } from './sources.js';
 
 const f32 = Math.fround;
@@ -105,5 +105,31 @@ describe.each(kernelDevices)('rows that are added on $name', (spec) => {
       expect(() =>
         record((ops) => ops.addGathered(ops.input('tokens', width), table, ops.input('tokens', taps))),
       ).toThrowError(shape);
+  });
+
+  it.each([64, 7])('rows of %i columns by the positions of their tokens', async (cols) => {
+    const tableRows = 6;
+    const values = random.normals(tableRows * cols);
+    const table = await device.loadVector(vectorSource(values));
+    const { graph, tensors } = record((ops) => {
+      const x = ops.input('tokens', cols);
+      return { x, out: ops.keep(ops.addGathered(x, table, 'position')) };
+    });
+    // The last one is beyond the table: it takes the last row.
+    const positions = [0, 1, 2, 4, 5, 6];
+    const x = random.normals(positions.length * cols);
+    await withProgram(device, graph, null, async (program) => {
+      program.write(tensors.x, x);
+      await program.submit(stepOf([3, 3], [0, 4]));
+      const got = await program.read(tensors.out, positions.length);
+      const want = x.map((value, i) => {
+        const row = Math.min(positions[Math.floor(i / cols)]!, tableRows - 1);
+        return f32(value + values[row * cols + (i % cols)]!);
+      });
+      expect(got).toEqual(want);
+    });
+    expect(() =>
+      record((ops) => ops.addGathered(ops.input('outputs', cols), table, 'position')),
+    ).toThrowError(expect.objectContaining({ code: 'shape-mismatch' }));
   });
 });

@@ -23,6 +23,7 @@ export function loadTiny(
       autotuneMs: undefined,
       quantize: undefined,
       hfOverrides: undefined,
+      embedding: null,
       kv: {},
       kvMemory: undefined,
       kvCalibration: undefined,

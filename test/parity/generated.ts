@@ -1,4 +1,4 @@
-/** Checkpoints whose weights are no files: they are made of the tensors' names, as scripts/fixtures/config_fields.py makes them. */
+/** Checkpoints whose weights are no files: they are made of the tensors' names, as scripts/fixtures/named_values.py makes them. */
 
 import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -52,7 +52,7 @@ export function generatedFixture(family: string): GeneratedFixture {
 }
 
 /** The hash of the name (FNV-1a) seeds a mixer, 16 bits of whose words become a number of [-1, 1). */
-function valuesOf(name: string, count: number): Float32Array {
+export function valuesOf(name: string, count: number): Float32Array {
   if (name.endsWith('.beta')) return new Float32Array(count).fill(0.375);
   if (name.endsWith('.eps')) return new Float32Array(count).fill(-0.0625);
   let seed = 0x811c9dc5;

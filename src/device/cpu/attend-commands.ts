@@ -138,10 +138,11 @@ export function attendCommands(
     centresAt,
     floatQueriesAt,
     sinks,
-    node.ahead === true ? place.step + 4 * place.layout.visible! : 0,
+    (node.ahead ?? false) === false ? 0 : place.step + 4 * place.layout.visible!,
     layer.tail?.tokens ?? 0,
     layer.tail?.store ?? 0,
     layer.tail?.tables ?? 0,
+    node.ahead === 'window' ? node.window! : 0,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

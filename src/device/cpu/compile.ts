@@ -10,6 +10,7 @@ import type { Node, Tensor } from '../graph.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import { looksAhead } from '../look-ahead.js';
 import { rotaryReach } from '../rotary-positions.js';
+import { hiddenRoom } from '../step-result.js';
 import { type Command, commandStarts, commandWords, writeCommands } from './command.js';
 import type { CommandPlace } from './command-place.js';
 import { type CompileOptions, precisionOf } from './compile-options.js';
@@ -92,7 +93,8 @@ class Compiler {
     this.#layout = stepLayout(limits, {
       rotary: rotaryReach(graph) > 0,
       ahead: looksAhead(graph),
-      hidden: graph.hidden != null,
+      places: graph.nodes.some((node) => node.op === 'add-gathered' && node.taps === 'position'),
+      hidden: hiddenRoom(graph, limits),
     });
     this.#placement = placementOf(options.set, options.graph, options.caches);
   }

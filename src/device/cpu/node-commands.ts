@@ -190,7 +190,8 @@ export class NodeCommands {
         return [addFeaturesCommand(place, node, at(node.x), ownSlab(set, node.features), at(node.out))];
       case 'add-gathered': {
         const table = ownVector(set, node.table).at(home);
-        const where = { x: at(node.x), table, taps: at(node.taps), out: at(node.out) };
+        const taps = node.taps === 'position' ? place.step + 4 * place.layout.places! : at(node.taps);
+        const where = { x: at(node.x), table, taps, out: at(node.out) };
         return [addGatheredCommand(place, node, where)];
       }
       case 'scale':

@@ -10,7 +10,7 @@ import { checkRotary } from '../rotary-positions.js';
 import { checkDrawOrder, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { checkSlice } from '../slices.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
-import { checkHidden, StepResult } from '../step-result.js';
+import { checkHidden, hiddenRoom, StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
 import { ownSlab } from './feature-slab.js';
@@ -69,7 +69,8 @@ export class CpuProgram implements Program {
     this.#slots = Array.from({ length: Math.max(1, limits.inFlight) }, () => {
       const inbox = set.allocateIn(first, compiled.layout.words * 4);
       const second = set.allocateIn(first, compiled.layout.words * 4);
-      const room = resultWords(limits.maxOutputs) + limits.maxOutputs * hiddenCols;
+      const hiddenWords = hiddenRoom(compiled, limits) * hiddenCols;
+      const room = resultWords(limits.maxOutputs) + hiddenWords;
       const result = set.allocateIn(first, room * 4);
       owned.push(inbox, second, result);
       return new StepSlot(
@@ -79,6 +80,7 @@ export class CpuProgram implements Program {
         sampler,
         limits.maxOutputs,
         hiddenCols,
+        hiddenWords,
         onSettled,
       );
     });
@@ -281,6 +283,7 @@ class StepSlot implements Waiter {
     sampler: CpuSamplerRows | null,
     maxOutputs: number,
     hiddenCols: number,
+    hiddenWords: number,
     onSettled: () => void,
   ) {
     this.result = result.at;
@@ -294,7 +297,7 @@ class StepSlot implements Waiter {
     this.#u32 = this.#inboxes[0]!.u32;
     this.#results = result.memory.u32(result.at, resultWords(maxOutputs));
     const behind = result.at + resultWords(maxOutputs) * 4;
-    this.#hiddenRows = result.memory.f32(behind, maxOutputs * hiddenCols);
+    this.#hiddenRows = result.memory.f32(behind, hiddenWords);
     this.#hiddenCols = hiddenCols;
     this.#onSettled = onSettled;
     const most = sampler === null ? maxOutputs : resultWords(maxOutputs);

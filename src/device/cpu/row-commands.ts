@@ -26,7 +26,8 @@ export function addGatheredCommand(
   { x, table, taps }: NodeOf<'add-gathered'>,
   at: { readonly x: number; readonly table: number; readonly taps: number; readonly out: number },
 ): Command {
-  const shape = [x.cols, taps.cols / 2, table.length / x.cols];
+  const count = taps === 'position' ? 1 : taps.cols / 2;
+  const shape = [x.cols, count, table.length / x.cols];
   return {
     opcode: OP_ADD_GATHERED,
     words: [at.x, at.table, at.taps, rowCountAt(place, x.rows), at.out, ...shape],

@@ -28,7 +28,9 @@ export interface StepLayout {
   readonly rotary: number | null;
   /** Cache index behind the last token that each token sees; null where layers only look back. */
   readonly visible: number | null;
-  /** How many hidden rows are asked for, and of which outputs; null in a program that has none. */
+  /** By token its position and 1, as floats: the taps of a table of positions; null where there is none. */
+  readonly places: number | null;
+  /** How many hidden rows are asked for, and which; null in a program that has none. */
   readonly hidden: number | null;
   readonly words: number;
 }
@@ -38,11 +40,16 @@ export interface StepLayoutOptions {
   readonly rotary: boolean;
   /** Tokens may see later ones. */
   readonly ahead: boolean;
-  /** The graph has hidden rows. */
-  readonly hidden: boolean;
+  /** Positions are looked up in a table. */
+  readonly places: boolean;
+  /** Most hidden rows that a step may ask for; 0 where the graph has none. */
+  readonly hidden: number;
 }
 
-export function stepLayout(limits: ProgramLimits, { rotary, ahead, hidden }: StepLayoutOptions): StepLayout {
+export function stepLayout(
+  limits: ProgramLimits,
+  { rotary, ahead, places, hidden }: StepLayoutOptions,
+): StepLayout {
   const tokens = HEAD;
   const sequences = tokens + limits.maxTokens;
   const outputs = sequences + 4 * limits.maxSequences;
@@ -50,7 +57,8 @@ export function stepLayout(limits: ProgramLimits, { rotary, ahead, hidden }: Ste
   const sampling = outputSlots + limits.maxOutputs;
   const behind = sampling + SAMPLING_WORDS * limits.maxOutputs;
   const visible = behind + (rotary ? ROPE_AXES * limits.maxTokens : 0);
-  const last = visible + (ahead ? limits.maxTokens : 0);
+  const placesAt = visible + (ahead ? limits.maxTokens : 0);
+  const last = placesAt + (places ? 2 * limits.maxTokens : 0);
   return {
     tokens,
     sequences,
@@ -61,8 +69,9 @@ export function stepLayout(limits: ProgramLimits, { rotary, ahead, hidden }: Ste
     samplingStride: limits.maxOutputs,
     rotary: rotary ? behind : null,
     visible: ahead ? visible : null,
-    hidden: hidden ? last : null,
-    words: last + (hidden ? 1 + limits.maxOutputs : 0),
+    places: places ? placesAt : null,
+    hidden: hidden > 0 ? last : null,
+    words: last + (hidden > 0 ? 1 + hidden : 0),
   };
 }
 
@@ -81,9 +90,10 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   copy(u32, s + 3 * n, step.seqPosition, sequenceCount);
   if (layout.rotary !== null) writeRotary(step, u32, layout.rotary, ROPE_AXES);
   if (layout.visible !== null) writeVisible(step, u32, layout.visible);
+  if (layout.places !== null) writePlaces(step, f32, layout.places);
   if (layout.hidden !== null) {
     u32[layout.hidden] = step.hiddenCount;
-    copy(u32, layout.hidden + 1, step.hiddenOutputs, step.hiddenCount);
+    copy(u32, layout.hidden + 1, step.hiddenRows, step.hiddenCount);
   }
   copy(u32, layout.outputs, step.outputs, outputCount);
   copy(u32, layout.outputSlots, step.outputSlot, outputCount);
@@ -106,6 +116,15 @@ function writeVisible(step: StepInputs, words: Uint32Array, at: number): void {
     for (let i = 0; i < step.seqLength[s]!; i++)
       words[at + start + i] = visibleEndOf(step, start + i, position + i);
   }
+}
+
+function writePlaces(step: StepInputs, numbers: Float32Array, at: number): void {
+  for (let s = 0; s < step.sequenceCount; s++)
+    for (let i = 0; i < step.seqLength[s]!; i++) {
+      const token = step.seqStart[s]! + i;
+      numbers[at + 2 * token] = step.seqPosition[s]! + i;
+      numbers[at + 2 * token + 1] = 1;
+    }
 }
 
 /** By a loop: a subarray would be made anew every step. */

@@ -18,7 +18,7 @@ import { rotaryReach } from '../rotary-positions.js';
 import { checkDrawOrder, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import { checkSlice } from '../slices.js';
 import type { StepInputs } from '../step.js';
-import { checkHidden, StepResult } from '../step-result.js';
+import { checkHidden, hiddenRoom, StepResult } from '../step-result.js';
 import type { Allocator } from './allocator.js';
 import { attentionItems } from './attention-items.js';
 import { USAGE } from './constants.js';
@@ -175,7 +175,7 @@ export class WebGpuProgram implements Program {
               limits.inFlight,
               limits.maxOutputs,
             );
-      const hiddenBytes = graph.hidden ? limits.maxOutputs * strideOf(graph.hidden.cols) * 4 : 0;
+      const hiddenBytes = graph.hidden ? hiddenRoom(graph, limits) * strideOf(graph.hidden.cols) * 4 : 0;
       this.#hiddenAt = idBytes;
       this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes + hiddenBytes);
     } catch (error) {
@@ -351,17 +351,13 @@ export class WebGpuProgram implements Program {
   }
 
   /** Copies the hidden rows that are asked for behind the ids, neighbours at once. */
-  #copyHidden(
-    encoder: GPUCommandEncoder,
-    slot: ReadbackSlot,
-    { hiddenCount, hiddenOutputs }: StepInputs,
-  ): void {
+  #copyHidden(encoder: GPUCommandEncoder, slot: ReadbackSlot, { hiddenCount, hiddenRows }: StepInputs): void {
     const tensor = this.#graph.hidden!;
     const buffer = this.#buffers.tensor(tensor);
     const bytes = strideOf(tensor.cols) * 4;
     for (let i = 0, run = 1; i < hiddenCount; i += run, run = 1) {
-      const first = hiddenOutputs[i]!;
-      while (i + run < hiddenCount && hiddenOutputs[i + run] === first + run) run++;
+      const first = hiddenRows[i]!;
+      while (i + run < hiddenCount && hiddenRows[i + run] === first + run) run++;
       encoder.copyBufferToBuffer(buffer, first * bytes, slot.buffer, this.#hiddenAt + i * bytes, run * bytes);
     }
   }

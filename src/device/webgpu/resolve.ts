@@ -143,8 +143,12 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'add-gathered': {
       const { x, table, taps, out } = node;
-      const shape = { rowKind: x.rows, cols: x.cols, taps: taps.cols / 2, tableRows: table.length / x.cols };
-      const buffers = { x: r.tensor(x), table: vector(table), taps: r.tensor(taps), out: r.tensor(out) };
+      const placed = taps === 'position';
+      const tableRows = table.length / x.cols;
+      const count = placed ? taps : taps.cols / 2;
+      const shape = { rowKind: x.rows, cols: x.cols, taps: count, tableRows };
+      const given = placed ? {} : { taps: r.tensor(taps) };
+      const buffers = { x: r.tensor(x), table: vector(table), ...given, out: r.tensor(out) };
       return [bound(addGatheredKernel(shape), r, buffers)];
     }
     case 'scale': {
@@ -335,9 +339,9 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     return once(r, variant.name, shape, () => variant.build(r.capabilities, shape));
   };
   // Pictures that look ahead are rare among steps: the portable kernel does those alone.
-  const tilesOf = (shape: AttendShape, ahead: boolean): Kernel => {
+  const tilesOf = (shape: AttendShape, ahead: boolean | 'window'): Kernel => {
     const back = pick(attendTilesVariants, shape);
-    return ahead
+    return ahead !== false
       ? either(pick([portableTiles], { ...shape, ahead }), back, (facts) => facts.ahead > 0)
       : back;
   };
@@ -351,7 +355,7 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values, ...sinks };
     // Tiles read a float head with what is behind it.
     const isHead = shape.rows.only === 'head';
-    if (!isHead) tiles.push(bound(tilesOf(shape, node.ahead === true), r, buffers));
+    if (!isHead) tiles.push(bound(tilesOf(shape, node.ahead ?? false), r, buffers));
     if (shape.maxItems === 0) continue;
     const kernel = pick(attendItemsVariants, plain);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };

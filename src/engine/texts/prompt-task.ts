@@ -1,6 +1,6 @@
 /** From what a request says to tokens: template, tokenizer, words. The same on the caller's thread and on one for texts. */
 
-import type { KvantError } from '../../errors.js';
+import { KvantError } from '../../errors.js';
 import { checkDraws } from '../../sampling/draws-left.js';
 import type { SamplingParams } from '../../sampling/options.js';
 import { type TokenRules, tokenRules } from '../../sampling/token-rules.js';
@@ -22,6 +22,8 @@ import type { TaskResult, TextTask, Watch } from './text-task.js';
 export type AskedPrompt =
   | { readonly kind: 'ids'; readonly ids: Int32Array; readonly chatEnd: string | null }
   | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
+  /** A text that is read and not gone on with: of at most so many tokens, or cut to them. */
+  | { readonly kind: 'input'; readonly text: string; readonly most: number; readonly truncate: boolean }
   | {
       readonly kind: 'chat';
       readonly messages: readonly EngineChatMessage[];
@@ -80,6 +82,7 @@ export function encodePrompt(
   if (prompt.kind === 'ids') return { ids: prompt.ids, chatEnd: prompt.chatEnd, unread: [] };
   if (prompt.kind === 'text')
     return { ids: encodeWithin(text, prompt.text, prompt, limits, watch), chatEnd: null, unread: [] };
+  if (prompt.kind === 'input') return { ids: encodeInput(text, prompt, watch), chatEnd: null, unread: [] };
   if (prompt.pictures !== undefined) return encodePictures(text, prompt, prompt.pictures, limits, watch);
   const rendered = text.render(prompt.messages, prompt.options);
   watch.check();
@@ -133,6 +136,48 @@ const MOST_UNREAD = 64;
 const END = 64;
 
 const endOf = (rendered: string): string => rendered.trimEnd().slice(-END);
+
+/**
+ * The ids of a text with the tokenizer's special ones around it. Where it is cut, these stay.
+ * Errors: `input-too-long`, those of the tokenizer.
+ */
+function encodeInput(
+  text: ModelText,
+  { text: source, most, truncate }: Extract<AskedPrompt, { readonly kind: 'input' }>,
+  watch: Watch,
+): Int32Array {
+  const least = truncate ? 0 : text.fewestTokens(source);
+  if (least > most) throw inputTooLong(least, most, 'at least ');
+  const ids = text.encode(source, true, (tokens) => {
+    watch.check();
+    if (!truncate && tokens > COUNTED * most) throw inputTooLong(tokens, most, 'at least ');
+  });
+  if (ids.length <= most) return ids;
+  if (!truncate) throw inputTooLong(ids.length, most);
+  const plain = text.encode(source, false, () => watch.check());
+  const added = ids.length - plain.length;
+  let before = 0;
+  while (before < added && !plain.every((id, i) => id === ids[before + i])) before++;
+  const kept = Math.max(0, most - added);
+  const cut = [
+    ...ids.subarray(0, before),
+    ...plain.subarray(0, kept),
+    ...ids.subarray(before + plain.length),
+  ];
+  return Int32Array.from(cut.slice(0, most));
+}
+
+export function inputTooLong(tokens: number, most: number, about: 'at least ' | '' = ''): KvantError {
+  return new KvantError(
+    'input-too-long',
+    `The text has ${about}${tokens} tokens; the model takes at most ${most}.`,
+    {
+      kind: 'invalid-request',
+      where: 'input',
+      fix: 'Send shorter texts, or `truncate: true` to have them cut.',
+    },
+  );
+}
 
 /** Of a text that is longer by so much the tokens are not counted to the end. */
 const COUNTED = 2;

@@ -175,6 +175,7 @@ function promptSize(prompt: AskedPrompt): number {
     case 'ids':
       return 0;
     case 'text':
+    case 'input':
       return prompt.text.length;
     case 'chat': {
       const { tools, templateOptions } = prompt.options;

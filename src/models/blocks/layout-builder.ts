@@ -64,8 +64,8 @@ export interface LayerLayout {
 
 export interface DecoderLayout {
   readonly ropes: readonly RopeSpec[];
-  /** What the norm before the head is called. Default: `norm`. */
-  readonly lastNorm?: string;
+  /** What the norm before the head is called; null: there is none. Default: `norm`. */
+  readonly lastNorm?: string | null;
   /**
    * Added to every norm's weights when they are loaded: 1 where a norm multiplies by 1 + w; a function where files of others have it
    * added already, and shapes of tensors tell. Default 0.
@@ -150,7 +150,7 @@ export function decoderLayout(config: CommonConfig, decoder: DecoderLayout): Wei
       },
     });
   }
-  norm(LAST_NORM, PREFIX + lastNorm, [hiddenSize], headGroup);
+  if (lastNorm !== null) norm(LAST_NORM, PREFIX + lastNorm, [hiddenSize], headGroup);
   if (!tied)
     matrices.push({
       key: 'head',

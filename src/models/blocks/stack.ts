@@ -71,8 +71,9 @@ export class Layer {
     return this.#weights.centre?.(cache) ?? null;
   }
 
-  /** Tokens of a picture see each other in the layer, which has such a window. */
-  looksAhead(window: number | null): boolean {
+  /** How tokens see later ones in the layer, which has such a window. */
+  looksAhead(window: number | null): boolean | 'window' {
+    if (this.#ahead === 'both') return window === null || 'window';
     return this.#ahead === 'all' || (this.#ahead === 'sliding' && window !== null);
   }
 
@@ -115,31 +116,45 @@ export interface StackParts {
   readonly embeddingScale?: number;
   /** What becomes of the logits: they are multiplied, and bent below a cap. Default: nothing. */
   readonly logits?: { readonly factor: number; readonly softcap: number | null };
+  /** What becomes of the embedding before the first layer. Default: nothing. */
+  readonly embedded?: (x: Tensor) => Tensor;
+  /** False: no norm stands behind the last layer. Default true. */
+  readonly lastNorm?: boolean;
   /** Records one layer: hidden states in, hidden states out. */
   readonly layer: (x: Tensor, at: Layer) => Tensor;
 }
 
-/** Records the model around its layers. Returns logits `[outputs, vocab]`. */
+/** Records the model around its layers. Returns logits `[outputs, vocab]`, or what the head would read. */
 export function recordStack(
   ops: Ops,
   config: StackConfig,
   weights: Weights,
-  { selectEarly, features = null, addedLevels = 0, ahead = null, hidden = false }: RecordOptions,
-  { norms: stated = { kind: 'rms' }, embeddingScale = 1, logits: after, layer }: StackParts,
+  { selectEarly, features = null, addedLevels = 0, ahead = null, hidden = null, head = true }: RecordOptions,
+  {
+    norms: stated = { kind: 'rms' },
+    embeddingScale = 1,
+    logits: after,
+    embedded,
+    lastNorm = true,
+    layer,
+  }: StackParts,
 ): Tensor {
   const norms: Norms = { bias: false, ...stated, eps: config.normEps };
   let x = ops.embed(weights.matrix('embedding'), embeddingScale, features);
+  if (embedded !== undefined) x = embedded(x);
   for (let index = 0; index < config.layers; index++) {
     const added = features !== null && index < addedLevels;
     // What is added is known by tokens.
-    const selects = selectEarly && index === config.layers - 1 && !added;
+    const selects = selectEarly && index === config.layers - 1 && !added && hidden !== 'tokens';
     x = layer(x, new Layer(ops, index, weights, norms, { selects, ahead }));
     if (added) x = ops.addFeatures(x, features, (index + 1) * config.hiddenSize);
   }
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
-  const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
-  const last = normed(ops, wanted, weights, LAST_NORM, norms);
-  if (hidden) ops.hidden(last);
+  const wanted = x.rows === 'outputs' || hidden === 'tokens' ? x : ops.selectOutputs(x);
+  const all = lastNorm ? normed(ops, wanted, weights, LAST_NORM, norms) : wanted;
+  if (hidden !== null) ops.hidden(all);
+  if (!head) return all;
+  const last = all.rows === 'outputs' ? all : ops.selectOutputs(all);
   const logits = ops.linear(last, weights.matrix(config.tied ? 'embedding' : 'head'));
   if (after === undefined || (after.factor === 1 && after.softcap === null)) return logits;
   return ops.scale(logits, after.factor, after.softcap);

@@ -66,6 +66,8 @@ export let centres: usize = 0;
 export let sinks: usize = 0;
 /** `[tokens]` behind the last position that each token of the step sees; 0: its own. */
 let ends: usize = 0;
+/** No token sees so many positions ahead; 0: any number. */
+let reach: u32 = 0;
 /** Where among them position 0 of the unit at hand would be. */
 let unitEnds: usize = 0;
 
@@ -140,6 +142,7 @@ export function setUpJob(p: usize, thread: u32): void {
   tail = load<u32>(p, 136);
   tailLayer = load<u32>(p, 140);
   tailShift = load<u32>(p, 144) - load<u32>(p, 60);
+  reach = load<u32>(p, 148);
   part = WHOLE;
   tailSplit = 0xffffffff;
   tailCuts = false;
@@ -284,10 +287,15 @@ function useSides(side: usize): void {
   return window != 0 && position >= window ? position - window + 1 : 0;
 }
 
+// @ts-ignore: decorator
+@inline function capped(end: u32, position: u32): u32 {
+  return reach == 0 ? end : min<u32>(end, position + reach);
+}
+
 /** Behind the last position that a token of the step sees, itself at `position`. Along a sequence it never falls. */
 // @ts-ignore: decorator
 @inline export function endOf(token: u32, position: u32): u32 {
-  return ends == 0 ? position + 1 : load<u32>(ends + token * 4);
+  return ends == 0 ? position + 1 : capped(load<u32>(ends + token * 4), position);
 }
 
 /** The unit at hand: a token of it, and its position. */
@@ -299,7 +307,7 @@ function useSides(side: usize): void {
 /** As endOf, of a token of the unit at hand. */
 // @ts-ignore: decorator
 @inline export function seenEnd(position: u32): u32 {
-  return ends == 0 ? position + 1 : load<u32>(unitEnds + position * 4);
+  return ends == 0 ? position + 1 : capped(load<u32>(unitEnds + position * 4), position);
 }
 
 /** The first position that the token at `position` sees of the part at hand, and behind the last one. */

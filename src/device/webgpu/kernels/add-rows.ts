@@ -46,7 +46,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 export function addGatheredKernel(shape: {
   readonly rowKind: RowKind;
   readonly cols: number;
-  readonly taps: number;
+  /** `position`: the index is the position of the token, and the weight 1. */
+  readonly taps: number | 'position';
   readonly tableRows: number;
 }): Kernel {
   const { rowKind, cols, taps, tableRows } = shape;
@@ -54,21 +55,26 @@ export function addGatheredKernel(shape: {
     STEP_BINDING,
     read('x', FLOATS),
     read('table', FLOATS),
-    read('taps', FLOATS),
+    ...(taps === 'position' ? [] : [read('taps', FLOATS)]),
     written(FLOATS),
   ];
+  const gathered =
+    taps === 'position'
+      ? `let sum = table[min(step_token(row).z, ${tableRows - 1}u) * ${cols}u + c];`
+      : `var sum = 0.0;
+  for (var j = 0u; j < ${taps}u; j += 1u) {
+    let tap = row * ${strideOf(2 * taps)}u + j;
+    let index = min(u32(taps[tap]), ${tableRows - 1}u);
+    sum += taps[tap + ${taps}u] * table[index * ${cols}u + c];
+  }`;
   const wgsl = `${declareBindings(bindings)}
+${taps === 'position' ? STEP_WGSL : ''}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let row = wid.y + wid.z * 65535u;
   let c = wid.x * 64u + lid;
   if (row >= ${rowCount(rowKind)} || c >= ${cols}u) { return; }
-  var sum = 0.0;
-  for (var j = 0u; j < ${taps}u; j += 1u) {
-    let tap = row * ${strideOf(2 * taps)}u + j;
-    let index = min(u32(taps[tap]), ${tableRows - 1}u);
-    sum += taps[tap + ${taps}u] * table[index * ${cols}u + c];
-  }
+  ${gathered}
   let at = row * ${strideOf(cols)}u + c;
   out[at] = x[at] + sum;
 }`;

@@ -40,7 +40,7 @@ export interface AttendShape extends AttentionShape {
   /** Heads have one more score, without a value. Default false. */
   readonly sinks?: boolean;
   /** Tiles see as far as the step says, later tokens too. Default false. Fast kernels take no such. */
-  readonly ahead?: boolean;
+  readonly ahead?: boolean | 'window';
   /** Items there is scratch for; 0 where every sequence is tiled. */
   readonly maxItems: number;
   /** Rows are left as halves for the product behind (attend-out.ts). */
@@ -201,10 +201,16 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
           inverse: true,
         });
   // Ends rise along a sequence: the last row sees farthest.
-  const ahead = shape.ahead === true && mode === 'tiles';
+  const ahead = (shape.ahead ?? false) !== false && mode === 'tiles';
+  const reach = (end: string, position: string): string =>
+    shape.ahead === 'window' ? `min(${end}, ${position} + ${window}u)` : end;
   const lastRow = `(min((row_block + 1u) * ${rows}u, row_count) - 1u) / group`;
-  const lastSeen = ahead ? `step_token(first_token + ${lastRow}).w - 1u` : `p_first + ${lastRow}`;
-  const sees = ahead ? 't < step_token(first_token + row / group).w' : 't <= position';
+  const lastSeen = ahead
+    ? `${reach(`step_token(first_token + ${lastRow}).w`, `p_first + ${lastRow}`)} - 1u`
+    : `p_first + ${lastRow}`;
+  const sees = ahead
+    ? `t < ${reach('step_token(first_token + row / group).w', 'position')}`
+    : 't <= position';
   const locate =
     mode === 'items'
       ? `
@@ -369,7 +375,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}${ahead ? ' ahead' : ''}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}${ahead ? ` ahead${shape.ahead === 'window' ? ' by the window' : ''}` : ''}`,
     wgsl,
     bindings,
     params: p.words,

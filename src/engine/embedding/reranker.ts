@@ -1,0 +1,139 @@
+/**
+ * How well documents answer a query, by a model that was trained to answer "yes" or "no" (Qwen3-Reranker). The score of a document is the
+ * softmax over the logits of these two tokens behind the prompt. Source of the prompt: the model's card.
+ */
+
+import { KvantError } from '../../errors.js';
+import { checkOptionNames, type OptionNames } from '../../option-names.js';
+import type { ModelText } from '../model-text.js';
+import type { Requests } from '../requests.js';
+import type { EngineInfo } from '../types.js';
+import { QUEUE_OPTIONS, type QueueOptions, takes } from './embed-request.js';
+import type { EmbedUsage } from './embedder.js';
+import { many } from './many.js';
+
+export interface RerankOptions extends QueueOptions {
+  /** What the documents are wanted for. Default: passages that answer a web search. */
+  readonly instruction?: string;
+  /** `yes-no`: the model judges in words, as Qwen3-Reranker does. Default for models that are called rerankers. */
+  readonly method?: 'yes-no';
+  /** What it says of a document that answers and of one that does not, each a token. Default `yes` and `no`. */
+  readonly words?: readonly [answers: string, other: string];
+}
+
+export interface RerankResult {
+  /** One for each document, in their order: 0 to 1. */
+  readonly scores: readonly number[];
+  readonly usage: EmbedUsage;
+}
+
+const RERANK_OPTIONS: OptionNames<RerankOptions> = {
+  ...QUEUE_OPTIONS,
+  instruction: true,
+  method: true,
+  words: true,
+};
+
+const INSTRUCTION = 'Given a web search query, retrieve relevant passages that answer the query';
+const SYSTEM =
+  'Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "yes" or "no".';
+
+/** The prompt for one document. */
+export function rerankPrompt(instruction: string, query: string, document: string): string {
+  const asked = `<Instruct>: ${instruction}\n<Query>: ${query}\n<Document>: ${document}`;
+  return `<|im_start|>system\n${SYSTEM}<|im_end|>\n<|im_start|>user\n${asked}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n`;
+}
+
+export class Reranker {
+  readonly #requests: Requests;
+  readonly #info: EngineInfo;
+  readonly #text: ModelText;
+
+  constructor(requests: Requests, info: EngineInfo, text: ModelText) {
+    this.#requests = requests;
+    this.#info = info;
+    this.#text = text;
+  }
+
+  /** See `Engine.rerank`. */
+  async rerank(
+    query: string,
+    documents: readonly string[],
+    options: RerankOptions = {},
+  ): Promise<RerankResult> {
+    checkOptionNames(options, RERANK_OPTIONS, 'rerank');
+    const { instruction = INSTRUCTION, method, words = ['yes', 'no'], ...queue } = options;
+    if (typeof query !== 'string' || query === '') throw takes('query', 'a text');
+    if (typeof instruction !== 'string') throw takes('instruction', 'a text');
+    if (method !== undefined && method !== 'yes-no') throw takes('method', 'yes-no');
+    if (!Array.isArray(documents) || documents.some((one) => typeof one !== 'string'))
+      throw takes('documents', 'a list of texts');
+    if (!isPair(words)) throw takes('words', 'two different texts');
+    const [yes, no] = words.map((word) => this.#token(word, method)) as [number, number];
+    const scores: number[] = [];
+    let promptTokens = 0;
+    let cachedTokens = 0;
+    await many(
+      documents as readonly string[],
+      2 * this.#info.limits.maxRows,
+      options.signal,
+      (document) =>
+        this.#requests.start(
+          { prompt: '', ...queue, ...likelihoods(yes, no) },
+          ['prompt', ...Object.keys(QUEUE_OPTIONS)],
+          () => ({
+            kind: 'text',
+            text: rerankPrompt(instruction, query, document),
+            addSpecialTokens: false,
+          }),
+        ),
+      ({ choices, usage }, _, index) => {
+        const top = choices[0]!.logprobs![0]!.top;
+        const logprob = (id: number): number => top.find((one) => one.id === id)?.logprob ?? Number.NaN;
+        scores[index] = 1 / (1 + Math.exp(logprob(no) - logprob(yes)));
+        promptTokens += usage.promptTokens;
+        cachedTokens += usage.cachedTokens;
+      },
+    );
+    return { scores, usage: { promptTokens, cachedTokens, totalTokens: promptTokens } };
+  }
+
+  /** Errors: `rerank-unsupported`. */
+  #token(word: string, method: RerankOptions['method']): number {
+    const ids = this.#text.encode(word, false);
+    const named = method !== undefined || /rerank/i.test(this.#info.name);
+    if (named && ids.length === 1) return ids[0]!;
+    throw new KvantError(
+      'rerank-unsupported',
+      named
+        ? `${this.#info.name} has no token for ${JSON.stringify(word)}.`
+        : `${this.#info.name} does not say that it ranks documents.`,
+      {
+        kind: 'unsupported',
+        where: 'method',
+        fix: named
+          ? 'Use a model such as Qwen3-Reranker.'
+          : 'Use a model such as Qwen3-Reranker, or say `method: "yes-no"`.',
+      },
+    );
+  }
+}
+
+function isPair(words: unknown): boolean {
+  if (!Array.isArray(words) || words.length !== 2 || words[0] === words[1]) return false;
+  return words.every((word) => typeof word === 'string');
+}
+
+/** Moved up by as much, the two are the likeliest tokens, and the difference of their logits stays. */
+const LIFT = 100;
+
+function likelihoods(yes: number, no: number) {
+  return {
+    maxTokens: 1,
+    temperature: 0,
+    logprobs: true,
+    topLogprobs: 2,
+    logprobsMode: 'processed',
+    logitBias: { [yes]: LIFT, [no]: LIFT },
+  } as const;
+}
