@@ -44,9 +44,17 @@ interface WeightFiles extends PlainWeights {
 export async function openModel(path: string, overrides: JsonObject = {}): Promise<OpenModel> {
   if (await isGgufFile(path)) {
     const { GgufSource } = await import('./gguf/source.js');
+    const { projectorNotice } = await import('./gguf/projector.js');
     const source = await GgufSource.open(path);
     const { bakedNorms, bakedDecays } = source.architecture;
-    return await define(source, path, bakedNorms ? BAKED : bakedDecays ? BAKED_DECAYS : null, overrides);
+    const model = await define(
+      source,
+      path,
+      bakedNorms ? BAKED : bakedDecays ? BAKED_DECAYS : null,
+      overrides,
+    );
+    const beside = await projectorNotice(path);
+    return beside === undefined ? model : { ...model, notices: [...model.notices, beside] };
   }
   return await define(await Checkpoint.open(path), `${path}/config.json`, null, overrides);
 }

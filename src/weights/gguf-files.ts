@@ -10,6 +10,7 @@ const MOST_NAMED = 12;
 const LATER_SHARD = /-(?!0+1-)\d{5}-of-\d{5}\.gguf$/i;
 /** What sees or hears for a model, what was measured to quantise it, and drafts of it: none is a model alone. */
 const NO_MODEL = /(^|[._-])mm[_-]?proj|imatrix|vocab-only/i;
+const PROJECTOR = /(^|[._-])mm[_-]?proj/i;
 
 /**
  * The models among some names: one file, or the first of a set, each.
@@ -19,6 +20,12 @@ export function ggufModels(names: readonly string[]): string[] {
   return names
     .filter((name) => isGgufName(name) && !LATER_SHARD.test(name) && !NO_MODEL.test(basename(name)))
     .sort();
+}
+
+/** The files of a folder that see or hear for a model, sorted. */
+export async function projectorsOf(folder: string): Promise<string[]> {
+  const names = await readdir(folder).catch(() => []);
+  return names.filter((name) => isGgufName(name) && PROJECTOR.test(name)).sort();
 }
 
 /**

@@ -63,6 +63,19 @@ describe('a hub id with a tag', () => {
     expect(readFileSync(folder.replace('00001-of', '00002-of'), 'utf8')).toBe('second');
   });
 
+  it('asks the hub for the others where one alone is in the cache, and says so where it cannot be asked', async () => {
+    holds({ ...FILES, 'tokenizer.json': text('{}') });
+    await resolve('org/gguf:q4_k_m');
+    await resolve('org/gguf', {}, { textOnly: true });
+    for (const name of ['org/gguf', `org/gguf@${COMMIT}`])
+      expect((await failure(resolve(name))).message).toMatch(/3 GGUF models: BF16, Q4_K_M, Q8_0/);
+    expect(await resolve('org/gguf', { HF_HUB_OFFLINE: '1' })).toMatchObject({
+      from: 'cache',
+      folder: expect.stringMatching(/m-Q4_K_M\.gguf$/) as string,
+      notice: 'm-Q4_K_M.gguf is the only GGUF file of org/gguf in the cache, and taken',
+    });
+  });
+
   it('says which there are, and takes the only one without being asked', async () => {
     holds(FILES);
     expect(await failure(resolve('org/gguf'))).toMatchObject({

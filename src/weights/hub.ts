@@ -5,6 +5,7 @@
  */
 
 import { stat } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { KvantError } from '../errors.js';
 import { HubCache } from './hub-cache.js';
 import { hubConfig } from './hub-config.js';
@@ -41,27 +42,39 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   const config = await hubConfig(options.env);
   const cache = new HubCache(config.cacheFolder, hubId.id);
   const known = await cache.commitOf(hubId.revision);
-  const cached =
+  const whole =
     known === undefined
       ? undefined
-      : hubId.tag === undefined
-        ? options.textOnly
+      : hubId.tag !== undefined
+        ? await cache.completeGguf(known, hubId.tag)
+        : options.textOnly
           ? await cache.withText(known)
-          : ((await cache.complete(known)) ?? (await cache.completeGguf(known)))
-        : await cache.completeGguf(known, hubId.tag);
+          : await cache.complete(known);
+  // The hub may have others: it is asked, where it can be.
+  const only =
+    whole === undefined && known !== undefined && hubId.tag === undefined && !options.textOnly
+      ? await cache.completeGguf(known)
+      : undefined;
+  const cached = whole ?? only;
   // `mine/demo-tex` beside a folder `mine` is a path that leads nowhere, though it may be a name on the hub as well.
   if (cached === undefined && argument === hubId.id && text === argument && (await hasParent(path)))
     throw await notAModel(text, path, options.env);
-  const fromCache = (notice?: string): ResolvedModel => ({
-    folder: cached!,
-    from: 'cache',
-    id: hubId.id,
-    commit: known!,
-    ...(notice === undefined ? {} : { notice }),
-  });
+  const fromCache = (reason?: string): ResolvedModel => {
+    const taken = only && `${basename(only)} is the only GGUF file of ${hubId.id} in the cache, and taken`;
+    const notice = [reason, taken].filter((part) => part !== undefined).join('; ');
+    return {
+      folder: cached!,
+      from: 'cache',
+      id: hubId.id,
+      commit: known!,
+      ...(notice === '' ? {} : { notice }),
+    };
+  };
   // A commit never changes; anything else is looked up, unless told not to.
   const pinned =
-    known === hubId.revision && (hubId.tag !== undefined || (await cache.hasFile(known, 'tokenizer.json')));
+    known === hubId.revision &&
+    only === undefined &&
+    (hubId.tag !== undefined || (await cache.hasFile(known, 'tokenizer.json')));
   if (cached !== undefined && (config.offline || pinned)) return fromCache();
   if (config.offline) throw offlineError(hubId, config, known !== undefined);
   try {

@@ -9,6 +9,7 @@ import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
 import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
+import { DEEPSEEK2 } from './latent-architectures.js';
 import { MAMBA_ARCHITECTURES } from './mamba-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
@@ -202,6 +203,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     fields: biases,
   },
   GEMMA4,
+  DEEPSEEK2,
   ...EXPERT_ARCHITECTURES,
   ...HYBRID_ARCHITECTURES,
   ...MAMBA_ARCHITECTURES,

@@ -89,6 +89,31 @@ describe('a GGUF file as a model', () => {
     ]);
   });
 
+  it('tells of what sees for it and lies beside it, for nothing reads that', async () => {
+    const path = join(folder, 'mmproj-tiny-F16.gguf');
+    const metadata = {
+      'general.architecture': string('clip'),
+      'clip.projector_type': string('gemma3'),
+    };
+    await writeFile(path, ggufBytes({ metadata, tensors: [plain('v.post_ln', [32])] }));
+    const told = {
+      message: expect.stringMatching(/not read from GGUF files: pictures are refused/) as string,
+      fields: { file: 'mmproj-tiny-F16.gguf', projector: 'gemma3' },
+    };
+    {
+      await using model = await opened();
+      expect(model.notices).toEqual([told]);
+    }
+    await writeFile(path, 'GGUF');
+    {
+      await using model = await opened();
+      expect(model.notices).toEqual([{ ...told, fields: { file: 'mmproj-tiny-F16.gguf' } }]);
+    }
+    await rm(path);
+    await using model = await opened();
+    expect(model.notices).toEqual([]);
+  });
+
   it.each<[string, Record<string, Value>, string, RegExp]>([
     [
       'another architecture',
