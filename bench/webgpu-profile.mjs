@@ -74,8 +74,11 @@ export function makePasses(make) {
   passOf = make;
 }
 
-/** Runs one step with every launch between timestamps: the launches of each label, and their mean, each the least of the times it was run. */
-export async function profiled(run, warm, times = 3) {
+/**
+ * Runs one step with every launch between timestamps: the launches of each label, and their mean, each the least of the times it was
+ * run. `late`: `run` submits behind its first turn, and nothing else does meanwhile.
+ */
+export async function profiled(run, warm, times = 3, late = false) {
   const queries = gpuDevice.createQuerySet({ type: 'timestamp', count: 4096 });
   const size = 4096 * 8;
   const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
@@ -87,6 +90,7 @@ export async function profiled(run, warm, times = 3) {
     profile = { queries, resolved, labels: [] };
     const done = run();
     const { labels } = profile;
+    if (late) await done;
     profile = null;
     await done;
     const encoder = gpuDevice.createCommandEncoder();

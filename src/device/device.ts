@@ -198,7 +198,7 @@ export interface Program {
   /** Reads the first rows of a tensor that was `ops.keep`-ed, as f32. Only after the step retired. */
   read(tensor: Tensor, rows: number): Promise<Float32Array>;
   /**
-   * Copies the first rows of a kept tensor to a feature slab. Only after the step that made them has retired, and not
+   * Copies rows of a kept tensor to a feature slab. Only after the step that made them has retired, and not
    * into rows that a step under way names; steps submitted later find them there.
    *
    * Errors: `shape-mismatch`, `tensor-not-kept`.

@@ -32,11 +32,12 @@ export interface FeatureSlab {
   dispose(): void;
 }
 
-/** Where rows of a slab go: `rows` of them to `first` and behind it, from column `column` (default 0) on. */
+/** Where rows of a slab go: `rows` of them, from row `from` (default 0) of a tensor on, to `first` and behind it, from column `column` (default 0) on. */
 export interface FeaturePlace {
   readonly first: number;
   readonly rows: number;
   readonly column?: number;
+  readonly from?: number;
 }
 
 /** The token source "row 0 of the feature slab"; row r is r more. Ids of a vocabulary lie below. */
@@ -45,10 +46,10 @@ export const FEATURE_TOKEN = 0x4000_0000;
 /** Errors: `shape-mismatch`, for rows or columns beyond the slab. */
 export function checkFeaturePlace(
   slab: Pick<FeatureSlab, 'rows' | 'cols'>,
-  { first, rows, column = 0 }: FeaturePlace,
+  { first, rows, column = 0, from = 0 }: FeaturePlace,
   cols: number,
 ): void {
-  const fits = [first, rows, column].every((n) => Number.isInteger(n) && n >= 0);
+  const fits = [first, rows, column, from].every((n) => Number.isInteger(n) && n >= 0);
   if (fits && first + rows <= slab.rows && column + cols <= slab.cols) return;
   throw new KvantError(
     'shape-mismatch',

@@ -22,7 +22,7 @@ describe('the cache of an engine', () => {
     const options = { maxRows: 8, maxContext: 4160, kvFormat: 'turbo4', kvFloatTail: 128 };
     const cache = defaultCache(options, model, layers, { kind: 'cpu', memoryBytes: 2 ** 40 }, 0);
     expect([cache.kvTokens, cache.maxContext]).toEqual([8 * 4160, 4160]);
-    // A row has its window and two chunks of 256; a sixteenth of the memory is less than twice that. The last layer is float.
+    // A row has its window and two chunks of 256; a sixteenth of the memory is less than four times that. The last layer is float.
     const row = (Math.ceil((127 + 2 * 256) / 16) + 1) * 16;
     expect(cache.groupBytes[1]).toBe(8 * row * 3 * 2 * 8 * 128 * 2);
     expect(cache.kvBytes).toBe(cache.groupBytes[0]! + cache.groupBytes[1]!);

@@ -199,7 +199,7 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     // The prefix cache goes on nowhere without the floats that are read there.
     const most =
       head || tail
-        ? Math.min(floatsARow(tail) * maxRows, Math.floor((memory * FLOATS_SHARE) / bytes / least))
+        ? Math.min(FLOATS_A_ROW * maxRows, Math.floor((memory * FLOATS_SHARE) / bytes / least))
         : maxRows;
     const wanted = Math.min(least * Math.max(maxRows, most), Math.floor(plane / widest));
     return { bytes, least, wanted, plane: head ? widest : 0 };
@@ -234,14 +234,9 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   };
 }
 
-/** The part of the memory that is enough for float heads or tails. */
+/** Float heads, and tails, that are kept for each row, its own and those of prefixes; and the part of the memory that is enough for them. */
+const FLOATS_A_ROW = 4;
 const FLOATS_SHARE = 1 / 16;
-
-/**
- * Rows' worth of float heads, or tails, for each row: for its own and those of prefixes. Most of what a row has of a tail is room for its
- * chunks, where several prefixes find theirs.
- */
-const floatsARow = (tail: boolean): number => (tail ? 2 : 4);
 
 /** Bytes for the heads and tails of prefixes, beside that of each row: 0 where the group is neither. */
 export function spareFloatBytes(
@@ -249,7 +244,7 @@ export function spareFloatBytes(
   blockTokens: number,
   maxRows: number,
 ): number {
-  return head || tail ? (floatsARow(tail) - 1) * maxRows * rowBlocks * kvBlockBytes(layers, blockTokens) : 0;
+  return head || tail ? (FLOATS_A_ROW - 1) * maxRows * rowBlocks * kvBlockBytes(layers, blockTokens) : 0;
 }
 
 /** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the float-start ones it starts in. */

@@ -24,6 +24,8 @@ export interface MatrixPart {
   readonly scaledBy?: string;
   /** The tensor has more rows: these are some of them. Default: all. */
   readonly pick?: RowPick;
+  /** What the tensor has, where the matrix has more rows or columns: the others are zeros. */
+  readonly own?: { readonly rows: number; readonly cols: number };
   /** The rows stand in another part already: they are the same weights once more. */
   readonly again?: boolean;
 }
@@ -182,7 +184,8 @@ export function parameterCount(layout: WeightLayout, active = false): number {
     const share = active && experts !== undefined ? experts.chosen / experts.count : 1;
     for (const part of parts) {
       const biased = part.bias !== null || part.within?.some(({ bias }) => bias !== undefined) === true;
-      if (part.again !== true) count += share * part.rows * (cols + (biased ? 1 : 0));
+      const own = part.own ?? { rows: part.rows, cols };
+      if (part.again !== true) count += share * own.rows * (own.cols + (biased ? 1 : 0));
     }
   }
   for (const spec of layout.vectors) count += vectorLength(spec);

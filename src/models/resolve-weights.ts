@@ -9,6 +9,7 @@ import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
 import type { MatrixPart, MatrixSpec, ShapeOf, StackedRows, StoredShape, WeightLayout } from './layout.js';
+import { paddedMatrix, paddedVector } from './padded-rows.js';
 import { pickedRows } from './picked-rows.js';
 import { transposedRows } from './transposed-rows.js';
 
@@ -191,11 +192,12 @@ function isApplied(name: string, layout: WeightLayout): boolean {
   return /^(lm_head|model\.((embedding_)?norm|final_layernorm|norm_f)|model\.embed_tokens)\./.test(name);
 }
 
-function partSource(
-  source: WeightSource,
-  { name, rows, stored, scaledBy, pick }: MatrixPart,
-  cols: number,
-): MatrixSource {
+function partSource(source: WeightSource, part: MatrixPart, cols: number): MatrixSource {
+  const { name, rows, stored, scaledBy, pick, own } = part;
+  if (own !== undefined) {
+    const { own: _, ...tensor } = part;
+    return paddedMatrix(partSource(source, { ...tensor, rows: own.rows }, own.cols), rows, cols);
+  }
   if (scaledBy !== undefined) {
     const factors = finiteVector(source.vector(scaledBy, [rows]));
     return matrixOf(scaled(source.vector(name, [rows, cols]), factors), rows, cols);
@@ -209,7 +211,15 @@ function partSource(
   return matrixOf(made([source.vector(name, known)], make), rows, cols);
 }
 
-function biasSource(source: WeightSource, { rows, scaledBy }: MatrixPart, name: string): VectorSource {
+function biasSource(
+  source: WeightSource,
+  { rows, scaledBy, own, ...part }: MatrixPart,
+  name: string,
+): VectorSource {
+  if (own !== undefined) {
+    const tensor = { ...part, rows: own.rows, ...(scaledBy === undefined ? {} : { scaledBy }) };
+    return paddedVector(biasSource(source, tensor, name), rows);
+  }
   const bias = finiteVector(source.vector(name, [rows]));
   return scaledBy === undefined ? bias : scaled(bias, finiteVector(source.vector(scaledBy, [rows])));
 }

@@ -61,6 +61,19 @@ const GEMMA4 = {
   tie_word_embeddings: true,
 };
 
+/** Both halves of a picture's model: decoder and tower. */
+function seeing(architecture: string, text: JsonObject, vision: JsonObject): JsonObject {
+  return {
+    architectures: [architecture],
+    image_token_id: 151_655,
+    video_token_id: 151_656,
+    vision_start_token_id: 151_652,
+    vision_end_token_id: 151_653,
+    text_config: text,
+    vision_config: vision,
+  };
+}
+
 /** The config.json fields of each shape, as published (`demo`: those of models/demo-text). */
 export const SHAPES = {
   demo: { ...QWEN3, ...sizes(384, 1024, 8, 4, 2), vocab_size: 4096, tie_word_embeddings: true },
@@ -173,5 +186,84 @@ export const SHAPES = {
     sliding_window: 128,
     vocab_size: 201_088,
     max_position_embeddings: 131_072,
+  },
+  'qwen2.5-vl-7b': seeing(
+    'Qwen2_5_VLForConditionalGeneration',
+    {
+      ...sizes(3584, 18_944, 28, 28, 4),
+      model_type: 'qwen2_5_vl_text',
+      rope_parameters: { rope_type: 'default', rope_theta: 1e6, mrope_section: [16, 24, 24] },
+      max_position_embeddings: 128_000,
+      vocab_size: 152_064,
+      rms_norm_eps: 1e-6,
+    },
+    {
+      model_type: 'qwen2_5_vl',
+      depth: 32,
+      hidden_size: 1280,
+      intermediate_size: 3420,
+      num_heads: 16,
+      out_hidden_size: 3584,
+      patch_size: 14,
+      window_size: 112,
+      fullatt_block_indexes: [7, 15, 23, 31],
+      hidden_act: 'silu',
+    },
+  ),
+  'qwen3-vl-8b': seeing(
+    'Qwen3VLForConditionalGeneration',
+    {
+      ...sizes(4096, 12_288, 36, 32, 8),
+      model_type: 'qwen3_vl_text',
+      head_dim: 128,
+      rope_parameters: {
+        rope_type: 'default',
+        rope_theta: 5e6,
+        mrope_section: [24, 20, 20],
+        mrope_interleaved: true,
+      },
+      max_position_embeddings: 262_144,
+      vocab_size: 151_936,
+      rms_norm_eps: 1e-6,
+    },
+    {
+      model_type: 'qwen3_vl',
+      depth: 27,
+      hidden_size: 1152,
+      intermediate_size: 4304,
+      num_heads: 16,
+      out_hidden_size: 4096,
+      patch_size: 16,
+      num_position_embeddings: 2304,
+      deepstack_visual_indexes: [8, 16, 24],
+      hidden_act: 'gelu_pytorch_tanh',
+    },
+  ),
+  // InternViT-300M in front of Qwen2.5-0.5B.
+  'internvl3-1b': {
+    architectures: ['InternVLForConditionalGeneration'],
+    image_token_id: 151_667,
+    downsample_ratio: 0.5,
+    text_config: {
+      ...QWEN2,
+      ...sizes(896, 4864, 24, 14, 2),
+      architectures: ['Qwen2ForCausalLM'],
+      model_type: 'qwen2',
+      vocab_size: 151_674,
+      tie_word_embeddings: true,
+    },
+    vision_config: {
+      model_type: 'internvl_vision',
+      hidden_size: 1024,
+      intermediate_size: 4096,
+      num_hidden_layers: 24,
+      num_attention_heads: 16,
+      image_size: [448, 448],
+      patch_size: [14, 14],
+      attention_bias: true,
+      use_qk_norm: false,
+      norm_type: 'layer_norm',
+      hidden_act: 'gelu',
+    },
   },
 } as const satisfies Record<string, JsonObject>;

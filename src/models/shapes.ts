@@ -16,6 +16,7 @@ import type {
 } from '../device/weights.js';
 import { columnUnit, floatBytes, hasMinima, rowBytes, SUPERBLOCK } from '../device/weights.js';
 import { KvantError } from '../errors.js';
+import { isJsonObject } from '../text/json-file.js';
 import { encodeFloats } from '../weights/dtypes.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { parseModelConfig } from './families.js';
@@ -54,7 +55,12 @@ export function shapeFields(name: string, { vocab }: ShapeOptions = {}): JsonObj
       where: 'shapes',
       fix: `Use one of: ${shapeNames().join(', ')}.`,
     });
-  return { ...SHAPES[name as ShapeName], ...(vocab === undefined ? {} : { vocab_size: vocab }) };
+  const fields: JsonObject = SHAPES[name as ShapeName];
+  if (vocab === undefined) return { ...fields };
+  const text = fields.text_config;
+  return isJsonObject(text)
+    ? { ...fields, text_config: { ...text, vocab_size: vocab } }
+    : { ...fields, vocab_size: vocab };
 }
 
 export const DEFAULT_SHAPE_FORMAT: MatrixFormat = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' };
@@ -62,7 +68,10 @@ export const DEFAULT_SHAPE_FORMAT: MatrixFormat = { kind: 'affine', bits: 4, gro
 /** Elements of the random table; odd, so that rows that begin at neighbouring offsets do not line up. */
 const TABLE = 65_521;
 
-/** A weight source that has every tensor it is asked for. Affine where groups divide a row, f16 elsewhere. */
+/** What sees is not quantised in what is published. */
+const TOWER = /(?:^|\.)(?:visual|vision_tower|multi_modal_projector)\./;
+
+/** A weight source that has every tensor it is asked for. Affine where groups divide a row, f16 elsewhere and in towers. */
 export class RandomWeights implements WeightSource {
   readonly #format: MatrixFormat;
   readonly #table: Uint32Array;
@@ -77,7 +86,7 @@ export class RandomWeights implements WeightSource {
   }
 
   matrix(name: string, { rows, cols }: { readonly rows: number; readonly cols: number }): MatrixSource {
-    const fits = cols % columnUnit(this.#format) === 0;
+    const fits = cols % columnUnit(this.#format) === 0 && !TOWER.test(name);
     const format: MatrixFormat = fits ? this.#format : { kind: 'float', dtype: 'f16' };
     return new RandomMatrix(name, rows, cols, format, this.#table);
   }

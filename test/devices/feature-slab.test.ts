@@ -84,18 +84,21 @@ describe.each(kernelDevices)('the feature slab on $name', (spec) => {
       program.store(tower.tensors.y, slab, { first: 6, rows: 4 });
       program.store(tower.tensors.y, slab, { first: 2, rows: 3, column: 64 });
       program.store(tower.tensors.y, whole, { first: 1, rows: 4 });
+      program.store(tower.tensors.y, whole, { first: 5, rows: 2, from: 1 });
       const refused = expect.objectContaining({ code: 'shape-mismatch' });
       for (const place of [
         { first: 7, rows: 4 },
         { first: 0, rows: 1, column: 68 },
         { first: -1, rows: 1 },
         { first: 0, rows: LIMITS.maxTokens + 1 },
+        { first: 0, rows: 2, from: LIMITS.maxTokens - 1 },
+        { first: 0, rows: 1, from: -1 },
       ])
         expect(() => program.store(tower.tensors.y, slab, place)).toThrowError(refused);
       expect(() => program.store(tower.tensors.x, slab, { first: 0, rows: 1, column: 1.5 })).toThrowError();
       for (const [from, rows] of [
         [slab, [7, 7, 7, 7, 7, 7, 0, 1, 2, 3]],
-        [whole, [null, 0, 1, 2, 3]],
+        [whole, [null, 0, 1, 2, 3, 1, 2]],
       ] as const) {
         const text = record((ops) => ops.keep(ops.embed(table, 1, from)));
         await withProgram(device, text.graph, null, async (reader) => {

@@ -82,19 +82,6 @@ describe.each(WAYS)('KV kept as %j', (way) => {
   });
 });
 
-it('rows give way beside a float tail, and end with the same tokens', async () => {
-  const way: EngineOptions = { kvFormat: 'affine8/f32', kvFloatTail: 24, threads: 1 };
-  const requests = TEXTS.map((prompt) => ({ prompt, maxTokens: 90, temperature: 0, ignoreEos: true }));
-  await using roomy = await load({ ...way, maxRows: 4, maxBatchTokens: 96 });
-  const alone = [];
-  for (const request of requests) alone.push(await answer(roomy, request));
-  // The full group has twelve blocks, the tail nine: less than three rows want of either.
-  const kvMemory = 384 * roomy.info.kv.bytesPerToken;
-  await using small = await load({ ...way, maxRows: 3, maxBatchTokens: 24, kvMemory });
-  expect(await Promise.all(requests.map((request) => answer(small, request)))).toEqual(alone);
-  expect((await small.stats()).preemptions).toBeGreaterThan(0);
-});
-
 describe('KV quantised late', () => {
   const way: EngineOptions = { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 30 };
 

@@ -116,7 +116,7 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     const expected = await one(off, long);
     expect(ids(await Promise.all(long.map((request) => ask(small, request))))).toEqual(ids(expected));
     const stats = await small.stats();
-    // Beside a tail, whose room is for one row, fewer rows are in: none gives way (kv-formats-cpu.test.ts has such that do).
+    // Beside a tail, whose room is for one row, fewer rows are in: none gives way.
     if (way.kvFloatTail === undefined) expect(stats.preemptions).toBeGreaterThan(0);
     await vi.waitFor(async () => expect((await small.stats()).blocksUsed).toBe(0));
   });

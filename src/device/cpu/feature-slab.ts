@@ -36,11 +36,11 @@ export class CpuFeatureSlab implements FeatureSlab {
   /** Copies rows of so many numbers that lie one behind the other. */
   take(memory: DeviceMemory, at: number, cols: number, place: FeaturePlace): void {
     checkFeaturePlace(this, place, cols);
-    const { first, rows, column = 0 } = place;
+    const { first, rows, column = 0, from = 0 } = place;
     for (let r = 0; r < rows; r++)
       this.memory
         .f32(this.at + ((first + r) * this.cols + column) * 4, cols)
-        .set(memory.f32(at + r * cols * 4, cols));
+        .set(memory.f32(at + (from + r) * cols * 4, cols));
   }
 
   dispose(): void {

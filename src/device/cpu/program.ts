@@ -150,8 +150,9 @@ export class CpuProgram implements Program {
   store(tensor: Tensor, slab: FeatureSlab, place: FeaturePlace): void {
     this.#threads.check();
     const { memory, at } = this.#compiled.place(tensor);
-    if (place.rows > this.#rows(tensor))
-      throw new KvantError('shape-mismatch', `store: ${place.rows} rows of ${this.#rows(tensor)}.`);
+    const end = (place.from ?? 0) + place.rows;
+    if (end > this.#rows(tensor))
+      throw new KvantError('shape-mismatch', `store: row ${end} of ${this.#rows(tensor)}.`);
     ownSlab(this.#set, slab).take(memory, at, tensor.cols, place);
   }
 

@@ -62,17 +62,18 @@ export class GpuFeatureSlab implements FeatureSlab {
   /** Copies rows of a tensor of so many columns. */
   take(tensor: GPUBuffer, cols: number, place: FeaturePlace): void {
     checkFeaturePlace(this, place, cols);
-    const { first, rows, column = 0 } = place;
+    const { first, rows, column = 0, from: top = 0 } = place;
     if (column % 4 !== 0)
       throw new KvantError('shape-mismatch', `Features from column ${column}, which is no multiple of 4.`);
     const [from, to] = [strideOf(cols), this.#stride];
     const encoder = this.#host.device.createCommandEncoder();
-    if (from === to) encoder.copyBufferToBuffer(tensor, 0, this.buffer, first * to * 4, rows * to * 4);
+    if (from === to)
+      encoder.copyBufferToBuffer(tensor, top * to * 4, this.buffer, first * to * 4, rows * to * 4);
     else
       for (let r = 0; r < rows; r++)
         encoder.copyBufferToBuffer(
           tensor,
-          r * from * 4,
+          (top + r) * from * 4,
           this.buffer,
           ((first + r) * to + column) * 4,
           cols * 4,

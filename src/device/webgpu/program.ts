@@ -266,7 +266,8 @@ export class WebGpuProgram implements Program {
     this.#alive();
     this.#kept(tensor);
     const most = this.#buffers.maxRows(tensor.rows);
-    if (place.rows > most) throw new KvantError('shape-mismatch', `store: ${place.rows} rows of ${most}.`);
+    const end = (place.from ?? 0) + place.rows;
+    if (end > most) throw new KvantError('shape-mismatch', `store: row ${end} of ${most}.`);
     ownSlab(slab).take(this.#buffers.tensor(tensor), tensor.cols, place);
   }
 

@@ -28,6 +28,7 @@ import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernel
 import { routeKernel } from './kernels/route.js';
 import { sampleKernel } from './kernels/sample.js';
 import { attendSegmentsKernel, rotateKernel } from './kernels/segments.js';
+import { segmentsMatrixKernel } from './kernels/segments-matrix.js';
 import { selectiveScanKernel } from './kernels/selective-scan.js';
 import { shortConvKernel } from './kernels/short-conv.js';
 import { cacheOf, stateOf } from './layer-caches.js';
@@ -63,6 +64,9 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
       const left = product === undefined ? null : slicesLeft(product, bucket, r);
       return left === null ? '' : JSON.stringify(left.sliced);
     }
+    case 'attend-segments':
+      // Its scratch is so large.
+      return String(bucket[node.qkv.rows]);
     case 'attend':
       return JSON.stringify(attendFor(node, bucket, r));
     case 'input':
@@ -76,7 +80,6 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'route':
     case 'columns':
     case 'rotate':
-    case 'attend-segments':
     case 'short-conv':
     case 'gated-delta':
     case 'selective-scan':
@@ -178,7 +181,10 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'attend-segments': {
       const { qkv, bounds, out, heads, headDim, scale } = node;
-      const kernel = attendSegmentsKernel({ rowKind: qkv.rows, heads, headDim, scale });
+      const shape = { rowKind: qkv.rows, heads, headDim, scale };
+      const kernel =
+        segmentsMatrixKernel(r.capabilities, { ...shape, rows: bucket[qkv.rows] }) ??
+        attendSegmentsKernel(shape);
       return [bound(kernel, r, { qkv: r.tensor(qkv), bounds: r.tensor(bounds), out: r.tensor(out) })];
     }
     case 'experts':

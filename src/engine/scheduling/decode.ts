@@ -28,25 +28,30 @@ export function listRows(state: SchedulerState, config: SchedulerConfig, plan: S
 }
 
 /**
- * Sets what runs may take beside the first token of each row: what `targetItl` leaves of a step, or a smallest chunk. Nothing while prompts
- * have some of the step: what they are promised does not depend on runs.
+ * Sets what runs may take beside the first token of each row: what `targetItl` leaves of a step, or a smallest chunk. While prompts have
+ * some of the step it is half of one, and prompts have so much less: the step is no longer for it.
  */
 export function allowRuns(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
   const { minChunk, targetItl, maxBatchTokens } = config;
-  if (plan.promptTokens > 0) return;
   let wanted = 0;
   for (let i = 0; i < plan.rowCount; i++) {
     const { length, computed } = state.running[plan.rows[i]!]!;
     wanted += length - computed - 1;
   }
   if (wanted === 0) return;
-  let most = maxBatchTokens;
-  if (targetItl > 0) {
-    const { fixed, row, token } = state.costs;
-    const fits = token === 0 ? 0 : Math.floor((targetItl - fixed - row * plan.rowCount) / token) | 0;
-    most = Math.max(minChunk, fits);
+  if (targetItl === 0) {
+    plan.runTokens = Math.min(wanted, maxBatchTokens);
+    return;
   }
-  plan.runTokens = Math.min(wanted, most);
+  if (plan.promptTokens > 0) {
+    plan.runTokens = Math.min(wanted, minChunk >> 1);
+    const least = Math.min(plan.promptTokens, (minChunk + 1) >> 1);
+    plan.promptTokens = Math.max(least, plan.promptTokens - plan.runTokens);
+    return;
+  }
+  const { fixed, row, token } = state.costs;
+  const fits = token === 0 ? 0 : Math.floor((targetItl - fixed - row * plan.rowCount) / token) | 0;
+  plan.runTokens = Math.min(wanted, Math.max(minChunk, fits));
 }
 
 /** Those that waited longest first, where not all fit. */

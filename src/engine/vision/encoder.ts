@@ -1,6 +1,7 @@
 /** Runs a model's tower: pictures' patches to the rows that stand for them in the decoder. */
 
 import type { Device, Program } from '../../device/device.js';
+import type { FeatureSlab } from '../../device/feature-slab.js';
 import { NO_SLOT, StepInputs } from '../../device/step.js';
 import type { Model, TowerGraph } from '../../models/load.js';
 import {
@@ -20,6 +21,12 @@ export interface PatchedImage {
   readonly patches: Float32Array;
 }
 
+/** Takes what a launch made of some pictures. */
+type Take = (program: Program, placed: readonly PlacedImage[]) => Promise<void>;
+
+/** Grids whose places are kept: pictures of one size follow each other, and to place one takes as long as a fifth of its tower. */
+const KEPT_GRIDS = 8;
+
 /** Rows that there is room for at first. */
 const FIRST_ROOM = 256;
 
@@ -33,6 +40,8 @@ export class VisionEncoder {
   readonly #recorded: TowerGraph;
   readonly #mostRows: number;
   readonly #slices = new TowerSlices();
+  /** By grid, the one used last at the end. */
+  readonly #placed = new Map<string, PlacedImage>();
   #room = 0;
   #seconds = 0;
   #program: Program | null = null;
@@ -74,11 +83,40 @@ export class VisionEncoder {
     return plans;
   }
 
-  /** `[tokens, rowValues]` for each picture. Calls are run one after the other, in slices that keep to the pace. */
-  encode(images: readonly PatchedImage[], pace: Pace = NO_PACE): Promise<Float32Array[]> {
-    const run = this.#last.then(() => this.#encode(images, pace));
-    this.#last = run.catch(() => undefined);
-    return run;
+  /** `[tokens, rowValues]` for each picture, on the host. Calls are run one after the other, in slices that keep to the pace. */
+  async encode(images: readonly PatchedImage[], pace: Pace = NO_PACE): Promise<Float32Array[]> {
+    const out: Float32Array[] = [];
+    await this.#run(images, pace, async (program, placed) => {
+      out.push(...(await this.#read(program, placed, pace)));
+    });
+    return out;
+  }
+
+  /**
+   * The same, but the rows of each picture go to a feature slab, from the row of `firsts` on. They come to the host only where
+   * tokens are made of several rows.
+   */
+  encodeTo(
+    images: readonly PatchedImage[],
+    slab: FeatureSlab,
+    firsts: readonly number[],
+    pace: Pace = NO_PACE,
+  ): Promise<void> {
+    const { width } = this.#tower;
+    let next = 0;
+    return this.#run(images, pace, async (program, placed) => {
+      if (placed.some(({ tokens }) => tokens !== undefined)) {
+        for (const rows of await this.#read(program, placed, pace)) slab.write(firsts[next++]!, rows);
+        return;
+      }
+      let from = 0;
+      for (const { outputs } of placed) {
+        const place = { first: firsts[next++]!, rows: outputs.length, from };
+        for (const [level, tensor] of this.#recorded.tensors.features.entries())
+          program.store(tensor, slab, { ...place, column: level * width });
+        from += outputs.length;
+      }
+    });
   }
 
   async dispose(): Promise<void> {
@@ -87,25 +125,42 @@ export class VisionEncoder {
     this.#program = null;
   }
 
-  async #encode(images: readonly PatchedImage[], pace: Pace): Promise<Float32Array[]> {
-    const placed = images.map(({ grid }) => this.#tower.place(grid));
-    const out: Float32Array[] = [];
+  #run(images: readonly PatchedImage[], pace: Pace, take: Take): Promise<void> {
+    const run = this.#last.then(() => this.#encode(images, pace, take));
+    this.#last = run.catch(() => undefined);
+    return run;
+  }
+
+  async #encode(images: readonly PatchedImage[], pace: Pace, take: Take): Promise<void> {
+    const placed = images.map(({ grid }) => this.#place(grid));
     for (let at = 0; at < images.length; ) {
       let end = at + 1;
       let rows = placed[at]!.order.length;
       while (end < images.length && rows + placed[end]!.order.length <= this.#mostRows)
         rows += placed[end++]!.order.length;
-      out.push(...(await this.#launch(images.slice(at, end), placed.slice(at, end), pace)));
+      await this.#launch(images.slice(at, end), placed.slice(at, end), pace, take);
       at = end;
     }
-    return out;
+  }
+
+  #place(grid: PatchGrid): PlacedImage {
+    const key = JSON.stringify(grid);
+    const placed = this.#placed.get(key) ?? this.#tower.place(grid);
+    this.#placed.delete(key);
+    this.#placed.set(key, placed);
+    for (const oldest of this.#placed.keys()) {
+      if (this.#placed.size <= KEPT_GRIDS) break;
+      this.#placed.delete(oldest);
+    }
+    return placed;
   }
 
   async #launch(
     images: readonly PatchedImage[],
     placed: readonly PlacedImage[],
     pace: Pace,
-  ): Promise<Float32Array[]> {
+    take: Take,
+  ): Promise<void> {
     const began = performance.now();
     const rows = placed.reduce((sum, { order }) => sum + order.length, 0);
     const tokens = placed.reduce((sum, { outputs }) => sum + outputs.length, 0);
@@ -124,20 +179,17 @@ export class VisionEncoder {
       group += order.length / this.#tower.merged;
     }
     await this.#slices.run(program, step, pace);
-    const levels: Float32Array[] = [];
-    for (const tensor of this.#recorded.tensors.features) levels.push(await program.read(tensor, tokens));
+    await take(program, placed);
     this.#seconds += (performance.now() - began) / 1000;
-    return this.#split(levels, placed, pace);
   }
 
   /** Rows of the levels side by side, picture by picture. */
-  async #split(
-    levels: readonly Float32Array[],
-    placed: readonly PlacedImage[],
-    pace: Pace,
-  ): Promise<Float32Array[]> {
+  async #read(program: Program, placed: readonly PlacedImage[], pace: Pace): Promise<Float32Array[]> {
     const { width } = this.#tower;
-    const { constants } = this.#recorded.tensors;
+    const { constants, features } = this.#recorded.tensors;
+    const count = placed.reduce((sum, { outputs }) => sum + outputs.length, 0);
+    const levels: Float32Array[] = [];
+    for (const tensor of features) levels.push(await program.read(tensor, count));
     let first = 0;
     const all: Float32Array[] = [];
     for (const { outputs, tokens } of placed) {

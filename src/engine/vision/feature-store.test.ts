@@ -23,12 +23,15 @@ class Encoder {
   readonly seconds = 0;
   launches = 0;
   fails = false;
-  async encode(images: readonly PatchedImage[]): Promise<Float32Array[]> {
+  async encodeTo(
+    images: readonly PatchedImage[],
+    slab: FeatureSlab,
+    firsts: readonly number[],
+  ): Promise<void> {
     this.launches++;
     if (this.fails) throw new KvantError('internal', 'broken');
-    return images.map(({ grid, patches }) =>
-      new Float32Array(grid.rows * grid.cols * COLS).fill(patches[0]!),
-    );
+    for (const [i, { grid, patches }] of images.entries())
+      slab.write(firsts[i]!, new Float32Array(grid.rows * grid.cols * COLS).fill(patches[0]!));
   }
 }
 

@@ -16,7 +16,13 @@ import type { PromptPicture, SequencePictures } from './pictures.js';
 export interface Encodes {
   /** That it took so far. */
   readonly seconds: number;
-  encode(images: readonly PatchedImage[], pace: Pace): Promise<Float32Array[]>;
+  /** Fills rows of the slab, of each picture from the row of `firsts` on. */
+  encodeTo(
+    images: readonly PatchedImage[],
+    slab: FeatureSlab,
+    firsts: readonly number[],
+    pace: Pace,
+  ): Promise<void>;
 }
 
 interface Entry {
@@ -185,14 +191,13 @@ export class FeatureStore {
     fresh: readonly { readonly entry: Entry; readonly picture: PromptPicture }[],
   ): Promise<KvantError | null> {
     try {
-      const features = await this.#encoder.encode(
+      await this.#encoder.encodeTo(
         fresh.map(({ picture }) => picture),
+        this.#slab,
+        fresh.map(({ entry }) => entry.first),
         this.pace,
       );
-      fresh.forEach(({ entry }, i) => {
-        this.#slab.write(entry.first, features[i]!);
-        entry.encoding = null;
-      });
+      for (const { entry } of fresh) entry.encoding = null;
       this.#encoded += fresh.length;
       // Who held them may have gone meanwhile, and others wait for their rows.
       this.#serve();

@@ -48,6 +48,9 @@ export interface BlockBiases {
   readonly mlp: boolean;
 }
 
+/** Matrices of a GPU take columns by so many. */
+const WIDTH_UNIT = 64;
+
 /** @param key what its weights are found by, `vision.3.` */
 export function blockWeights(
   weights: TowerWeights,
@@ -60,16 +63,21 @@ export function blockWeights(
   weights.norm(`${key}norm1`, names.norm1, hiddenSize, layer);
   weights.norm(`${key}norm2`, names.norm2, hiddenSize, layer);
   const rows = (3 * hiddenSize) / names.qkv.length;
-  const parts = (of: readonly string[], each: number, has: boolean): MatrixPart[] =>
-    of.map((name) => weights.part(name, each, has));
-  weights.matrix(`${key}qkv`, hiddenSize, parts(names.qkv, rows, bias.qkv));
+  // What a row of zeros makes is zero, and so is its activation: columns for them change nothing.
+  const inner = Math.ceil(intermediateSize / WIDTH_UNIT) * WIDTH_UNIT;
+  const padded = (part: MatrixPart, own: MatrixPart['own'] & {}): MatrixPart =>
+    inner === intermediateSize ? part : { ...part, own };
+  const qkv = names.qkv.map((name) => weights.part(name, rows, bias.qkv));
+  weights.matrix(`${key}qkv`, hiddenSize, qkv);
   weights.matrix(`${key}proj`, hiddenSize, [
     weights.part(names.proj, hiddenSize, bias.proj, names.scales?.proj),
   ]);
-  weights.matrix(`${key}up`, hiddenSize, parts(names.up, intermediateSize, bias.mlp));
-  weights.matrix(`${key}down`, intermediateSize, [
-    weights.part(names.down, hiddenSize, bias.mlp, names.scales?.down),
-  ]);
+  const up = names.up.map((name) =>
+    padded(weights.part(name, inner, bias.mlp), { rows: intermediateSize, cols: hiddenSize }),
+  );
+  weights.matrix(`${key}up`, hiddenSize, up);
+  const down = weights.part(names.down, hiddenSize, bias.mlp, names.scales?.down);
+  weights.matrix(`${key}down`, inner, [padded(down, { rows: hiddenSize, cols: intermediateSize })]);
 }
 
 /** What recording a tower takes everywhere. */
