@@ -221,7 +221,9 @@ function describe(
     const key =
       c.stateBytes !== undefined
         ? `recurrent, ${formatBytes(c.stateBytes)} of f32 state a sequence`
-        : `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token${c.reason === undefined ? '' : ` (${c.reason})`}`;
+        : c.valueDim !== undefined
+          ? `latents, ${c.keyFormat}, one of ${c.headDim} a token, of which ${c.valueDim} are the values, ${c.bytesPerToken} B${c.reason === undefined ? '' : ` (${c.reason})`}`
+          : `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token${c.reason === undefined ? '' : ` (${c.reason})`}`;
     plan.set(key, [...(plan.get(key) ?? []), c.layer]);
   }
   return [

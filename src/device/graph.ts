@@ -62,6 +62,11 @@ export interface AttentionShape {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /**
+   * Latent attention (MLA): V is a view of K, its last `valueDim` numbers, and only K is stored. There is one KV head, and what attention
+   * gives has heads of `valueDim`. Absent: V is as wide as K, and stored.
+   */
+  readonly valueDim?: number;
 }
 
 /** Per-head RMS norm of q and k, before the rotation (Qwen3) or after it (Hunyuan). */
@@ -165,9 +170,24 @@ export type Node =
       readonly out: Tensor;
     }
   /**
+   * Each head by a matrix of its own: `out[:, h · n + j] = Σ_i x[:, from + h · step + i] · W[h · n + j, i]`, for n rows of W a head. x is read
+   * as it is, whatever the precision.
+   */
+  | {
+      readonly op: 'head-linear';
+      readonly x: Tensor;
+      /** `[heads · n, k]`. */
+      readonly weight: Matrix;
+      readonly heads: number;
+      /** Column of x that head 0 begins at, and columns from one head to the next. */
+      readonly from: number;
+      readonly step: number;
+      readonly out: Tensor;
+    }
+  /**
    * From `qkv` `[tokens, (heads + 2 · kvHeads) · headDim]`, laid out q heads, k heads, v heads: norm and rotate q and
    * k, append k and v to the layer's cache at the tokens' positions, and give q `[tokens, heads · headDim]`, grown by position.
-   * `queriesOnly`: qkv has q alone, for a cache that another layer fills, and nothing is appended.
+   * Where V is a view of K there are no v heads. `queriesOnly`: qkv has q alone, for a cache that another layer fills, and nothing is appended.
    */
   | {
       readonly op: 'rope-append';

@@ -1,12 +1,12 @@
 /**
  * A block as bytes: what `KvPool.read` gives and `write` takes, the same on every device. Layer after layer: the codes
- * (or floats) of K of all heads, what goes with them (scales and biases, norms), then those of V. How vectors lie within
+ * (or floats) of K of all heads, what goes with them (scales and biases, norms), then those of V, unless it is a view of K. How vectors lie within
  * such a plane is the device's own, and `KvPool.storage` names it. A recurrent layer has one plane, its state, in the place of
  * the codes of K.
  */
 
 import { KvantError } from '../errors.js';
-import { type KvFormat, type KvPoolSpec, kvCodeBytes, kvMetaBytes } from './kv.js';
+import { type KvFormat, type KvPoolSpec, kvCodeBytes, kvMetaBytes, kvSides } from './kv.js';
 import { stateBytes } from './state.js';
 
 export interface KvPlane {
@@ -22,16 +22,17 @@ export interface KvPlane {
 export function kvPlanes(spec: KvPoolSpec, floatStart: boolean): readonly KvPlane[] {
   const planes: KvPlane[] = [];
   let at = 0;
-  spec.layers.forEach(({ headDim, kvHeads, state, ...formats }, layer) => {
+  spec.layers.forEach((own, layer) => {
+    const { headDim, kvHeads, state } = own;
     if (state !== undefined) {
       const bytes = stateBytes(state);
       planes.push({ layer, side: 'key', part: 'codes', at, bytes });
       at += bytes;
       return;
     }
-    for (const side of ['key', 'value'] as const) {
+    for (const side of kvSides(own)) {
       const format: KvFormat =
-        floatStart && spec.floatStart ? { kind: 'float', dtype: spec.floatStart.dtype } : formats[side];
+        floatStart && spec.floatStart ? { kind: 'float', dtype: spec.floatStart.dtype } : own[side];
       const sizes = {
         codes: kvCodeBytes(format, headDim) * kvHeads * spec.blockTokens,
         meta: kvMetaBytes(format, headDim, kvHeads) * spec.blockTokens,

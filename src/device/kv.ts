@@ -42,6 +42,11 @@ export interface KvLayerSpec {
   readonly state?: StateShape;
   readonly kvHeads: number;
   readonly headDim: number;
+  /**
+   * The layer keeps latents: V is a view of K, its last `valueDim` numbers, so nothing is stored of it and `value` is the format of the
+   * keys. One KV head. Absent: V is as wide as K, and stored.
+   */
+  readonly valueDim?: number;
   readonly key: KvFormat;
   readonly value: KvFormat;
   /** Placement group of the layer (see Device.place). */
@@ -186,8 +191,57 @@ export function kvFloatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dt
   return layers.map((layer) => ({ ...layer, key: float, value: float }));
 }
 
-/** Elements of the widest head that a pool takes. */
+/** Elements of the widest head that a pool takes, and of the widest latent. */
 export const MAX_HEAD_DIM = 512;
+export const MAX_LATENT_DIM = 1024;
+
+/** Why a pool cannot keep heads of these sizes; undefined where it can. */
+export function badHeads({
+  kvHeads,
+  headDim,
+  valueDim,
+}: Pick<KvLayerSpec, 'kvHeads' | 'headDim' | 'valueDim'>): string | undefined {
+  const most = valueDim === undefined ? MAX_HEAD_DIM : MAX_LATENT_DIM;
+  const fits = (dim: number, unit: number): boolean => dim % unit === 0 && dim >= unit && dim <= most;
+  if (!fits(headDim, 4) || !Number.isInteger(kvHeads) || kvHeads < 1)
+    return `${kvHeads} KV heads of ${headDim}`;
+  if (valueDim === undefined) return undefined;
+  const view = valueDim <= headDim && fits(valueDim, 16) && (headDim - valueDim) % 4 === 0;
+  return view && kvHeads === 1 ? undefined : `${kvHeads} latents of ${headDim} with values of ${valueDim}`;
+}
+
+/** Whether a cache is that of such heads. */
+export function sameHeads(a: KvLayerSizes, b: KvLayerSizes): boolean {
+  return a.kvHeads === b.kvHeads && a.headDim === b.headDim && a.valueDim === b.valueDim;
+}
+
+/** Why a layer cannot have a format, worded to follow "it stays float: "; undefined where it can. */
+export function kvUnusable(format: KvFormat, { headDim, valueDim }: KvLayerSizes): string | undefined {
+  const kind = kvFormatKind(format);
+  if (valueDim === undefined) return kind.unusable(format, headDim);
+  if (kind.unusableLatent === undefined) return `latents are not kept as ${kind.name(format)}`;
+  return kind.unusableLatent(format, headDim);
+}
+
+/** What of a layer says how many bytes it takes. */
+export type KvLayerSizes = Pick<KvLayerSpec, 'kvHeads' | 'headDim' | 'valueDim'>;
+
+/** Bytes of one side of a layer for one token, over all KV heads: none where V is a view of K. */
+export function kvSideBytes(layer: KvLayerSizes, side: 'key' | 'value', format: KvFormat): number {
+  return side === 'value' && layer.valueDim !== undefined
+    ? 0
+    : kvTokenBytes(format, layer.headDim, layer.kvHeads);
+}
+
+/** Bytes of one token in a layer that keeps K, and V where that is stored. */
+export function kvVectorBytes(layer: KvLayerSizes & Pick<KvLayerSpec, 'key' | 'value'>): number {
+  return kvSideBytes(layer, 'key', layer.key) + kvSideBytes(layer, 'value', layer.value);
+}
+
+/** The sides that a layer stores. */
+export function kvSides({ valueDim }: KvLayerSizes): readonly ('key' | 'value')[] {
+  return valueDim === undefined ? ['key', 'value'] : ['key'];
+}
 
 /** Bytes of one block over all layers. */
 export function kvBlockBytes(layers: readonly KvLayerSpec[], blockTokens: number): number {
@@ -196,10 +250,6 @@ export function kvBlockBytes(layers: readonly KvLayerSpec[], blockTokens: number
   return bytes;
 }
 
-export function kvLayerBlockBytes(
-  { key, value, headDim, kvHeads, state }: KvLayerSpec,
-  blockTokens: number,
-): number {
-  if (state !== undefined) return stateBytes(state);
-  return (kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads)) * blockTokens;
+export function kvLayerBlockBytes(layer: KvLayerSpec, blockTokens: number): number {
+  return layer.state === undefined ? kvVectorBytes(layer) * blockTokens : stateBytes(layer.state);
 }

@@ -36,6 +36,7 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'scale':
     case 'add-features':
     case 'short-conv':
+    case 'head-linear':
     case 'select-outputs':
       return [node.x];
     case 'linear':

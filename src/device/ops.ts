@@ -94,6 +94,14 @@ export interface AttendSegmentsOptions {
 /** Widest head that kernels of segments have room for. */
 const MAX_SEGMENT_HEAD = 128;
 
+export interface HeadLinearOptions {
+  readonly heads: number;
+  /** Column of x that head 0 begins at. Default 0. */
+  readonly from?: number;
+  /** Columns of x from one head to the next. Default: those that a head takes. */
+  readonly step?: number;
+}
+
 export interface ExpertsOptions {
   readonly count: number;
   /** `[count · 2n, x.cols]`, of each expert gate and then up. Loaded with `unit: 2n`. */
@@ -175,10 +183,32 @@ export class Ops {
     return out;
   }
 
+  /** Each head by a matrix of its own: `[rows, weight.rows]`. See graph.ts; `weight` is loaded with `unit: weight.rows / heads`. */
+  headLinear(x: Tensor, weight: Matrix, options: HeadLinearOptions): Tensor {
+    const { heads, from = 0, step = weight.cols } = options;
+    const each = weight.rows / heads;
+    if (!Number.isInteger(each / STACK_ROWS))
+      throw shapeError(
+        'headLinear',
+        `${weight.rows} rows for ${heads} heads, no multiple of ${STACK_ROWS} each`,
+      );
+    const ends = from + (heads - 1) * step + weight.cols;
+    if ([from, step, weight.cols].some((n) => !(Number.isInteger(n / 4) && n >= 0)) || ends > x.cols)
+      throw shapeError(
+        'headLinear',
+        `${heads} runs of ${weight.cols} columns, ${step} apart from ${from} on, of ${x.cols}`,
+      );
+    const out = this.#tensor(x.rows, weight.rows);
+    this.#nodes.push({ op: 'head-linear', x, weight, heads, from, step, out });
+    return out;
+  }
+
   ropeAppend(qkv: Tensor, options: RopeAppendOptions): Tensor {
     const { layer, heads, kvHeads, headDim, rope } = options;
     const queriesOnly = options.queriesOnly === true;
-    this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + (queriesOnly ? 0 : 2 * kvHeads)) * headDim);
+    const latent = this.#latent('ropeAppend', options);
+    const others = queriesOnly ? 0 : options.valueDim === undefined ? 2 * kvHeads : kvHeads;
+    this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + others) * headDim);
     const norm = options.norm ?? null;
     if (rope?.axes) {
       this.#expect('ropeAppend', 'axes of the rotation', rope.axes.length, rope.dims / 2);
@@ -193,9 +223,11 @@ export class Ops {
     const queryGrowth = options.queryGrowth ?? null;
     if (queryGrowth !== null && !(Number.isSafeInteger(queryGrowth.every) && queryGrowth.every > 0))
       throw shapeError('ropeAppend', `one factor of q for every ${queryGrowth.every} positions`);
-    const shape = { heads, kvHeads, headDim };
+    const shape = { heads, kvHeads, headDim, ...latent };
     const centre = options.centre ?? null;
     if (centre !== null) {
+      if (options.valueDim !== undefined)
+        throw shapeError('ropeAppend', 'keys with a centre, whose values are a view of them');
       this.#expect('ropeAppend', 'centre', centre.vector.length, 3 * kvHeads * headDim);
       if (centre.turns && rope === null)
         throw shapeError('ropeAppend', 'a centre that turns, but no rotation');
@@ -208,7 +240,7 @@ export class Ops {
   }
 
   attend(q: Tensor, options: AttendOptions): Tensor {
-    const { layer, heads, kvHeads, headDim } = options;
+    const { layer, heads, kvHeads, headDim, valueDim } = options;
     this.#expect('attend', 'q cols', q.cols, heads * headDim);
     if (heads % kvHeads !== 0)
       throw shapeError('attend', `${heads} heads do not share ${kvHeads} KV heads evenly`);
@@ -216,12 +248,15 @@ export class Ops {
     const { ahead = false } = options;
     if (ahead === 'window' && !options.window)
       throw shapeError('attend', 'tokens that see as far ahead as back, without a window');
-    const out = this.#tensor(q.rows, heads * headDim);
+    const latent = this.#latent('attend', options);
+    if (valueDim !== undefined && options.centre)
+      throw shapeError('attend', 'keys with a centre, whose values are a view of them');
+    const out = this.#tensor(q.rows, heads * (valueDim ?? headDim));
     this.#nodes.push({
       op: 'attend',
       q,
       layer,
-      shape: { heads, kvHeads, headDim },
+      shape: { heads, kvHeads, headDim, ...latent },
       scale: options.scale ?? 1 / Math.sqrt(headDim),
       window: options.window ?? null,
       softcap: options.softcap ?? null,
@@ -519,6 +554,14 @@ export class Ops {
 
   #expect(op: string, what: string, got: number, want: number): void {
     if (got !== want) throw shapeError(op, `${what} is ${got}, ${want} is needed`);
+  }
+
+  /** The field of a shape whose values are a view of its keys. */
+  #latent(op: string, { kvHeads, headDim, valueDim }: AttentionShape): Pick<AttentionShape, 'valueDim'> {
+    if (valueDim === undefined) return {};
+    if (kvHeads !== 1 || valueDim % 16 !== 0 || (headDim - valueDim) % 4 !== 0 || valueDim > headDim)
+      throw shapeError(op, `values of ${valueDim} in ${kvHeads} keys of ${headDim}`);
+    return { valueDim };
   }
 
   #sameRows(op: string, a: Tensor, b: Tensor): void {

@@ -1,7 +1,6 @@
 /** Plans of so many bytes a token, measured: the split that losses foretell, and the same formats in all layers. */
 
-import { type FloatKv, isFloatKv } from '../device/kv.js';
-import { kvFormatKind } from '../device/kv-formats/list.js';
+import { type FloatKv, isFloatKv, kvUnusable } from '../device/kv.js';
 import { type KvChoice, kvChoiceName, parseKvChoice } from '../kv/formats.js';
 import { expectedLoss, type KvLosses } from '../kv/losses.js';
 import { kvChoiceBytes } from '../kv/plan-file.js';
@@ -75,8 +74,8 @@ function bestPairs(
     for (const value of LOSS_FORMATS)
       for (const skipped of [undefined, last]) {
         const pair = parseKvChoice(`${key}/${value}`);
-        const choices = layers.map(({ headDim }, layer) => {
-          const usable = kvFormatKind(pair.key).unusable(pair.key, headDim) === undefined;
+        const choices = layers.map((shape, layer) => {
+          const usable = kvUnusable(pair.key, shape) === undefined;
           return usable && coded.includes(layer) && layer !== skipped ? pair : { key: F16, value: F16 };
         });
         if (choices.every(({ key: of }) => isFloatKv(of)) || kvChoiceBytes(layers, choices) > most) continue;

@@ -17,7 +17,7 @@ const CHUNK = 128;
 const FIRST_TOKENS = 16;
 
 /**
- * Errors: `kv-calibration-short` where no text is longer than the tokens that are left out.
+ * Errors: `kv-calibration-unsupported` of a model that keeps latents alone; `kv-calibration-short` where no text is longer than the tokens that are left out.
  *
  * @param caches of f32, with the blocks of the longest text in the tables of slot 0 (slot-caches.ts)
  * @param texts token ids, each text by itself
@@ -39,7 +39,18 @@ export async function calibrateKv(
       where: 'text',
       fix: 'Give a text of some hundred words.',
     });
-  const { graph, appends } = model.buildGraph({ keepQkv: true, sample: false });
+  const { graph, appends: all } = model.buildGraph({ keepQkv: true, sample: false });
+  // Of latents nothing can be taken off: their values are in them.
+  const appends = all.filter(({ shape }) => shape.valueDim === undefined);
+  if (appends.length === 0)
+    throw new KvantError(
+      'kv-calibration-unsupported',
+      'The model keeps latents, and no keys that could be calibrated.',
+      {
+        kind: 'unsupported',
+        fix: 'Leave the calibration out: quantised latents are stored as they are.',
+      },
+    );
   const limits = { maxTokens: CHUNK, maxOutputs: 1, maxSequences: 1, maxContext: context, inFlight: 1 };
   const program = await device.compile(graph, limits, caches);
   try {

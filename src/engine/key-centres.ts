@@ -43,7 +43,8 @@ export async function namedCalibration(
   { info }: Pick<Device, 'info'>,
   onLog: (entry: LogEntry) => void = () => {},
 ): Promise<KvCalibration | 'auto' | null> {
-  if (path === undefined || layers.every(({ key }) => isFloatKv(key))) return null;
+  if (path === undefined || layers.every(({ key, valueDim }) => isFloatKv(key) || valueDim !== undefined))
+    return null;
   const named = path === 'auto' ? path : await openKvCalibration(path, layers);
   if (info.keyCentres !== undefined) return named;
   const message = 'the calibration of keys is not used: this device stores them as they are';
@@ -63,7 +64,8 @@ export async function loadKeyCentres(
   { layers, floatHead }: Pick<KvPlan, 'layers' | 'floatHead'>,
   calibration: KvCalibration,
 ): Promise<readonly (KeyCentre | null)[]> {
-  const { graph, appends } = model.buildGraph({ sample: false });
+  const { graph, appends: all } = model.buildGraph({ sample: false });
+  const appends = all.filter(({ shape }) => shape.valueDim === undefined);
   // Softmax would not see that all scores of a head are moved; a cap and a sink do.
   const capped = new Set(
     graph.nodes.flatMap((node) =>

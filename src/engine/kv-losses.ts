@@ -1,6 +1,6 @@
 /** Measures what formats of the KV cache cost: the model's distributions over a text, against those of float KV. */
 
-import { kvFormatKind } from '../device/kv-formats/list.js';
+import { kvUnusable } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import type { KvCalibration } from '../kv/calibration.js';
 import { parseKvFormat } from '../kv/formats.js';
@@ -130,9 +130,7 @@ export async function measureKvLosses(
   const attending = layers.flatMap(({ state }, layer) => (state === undefined ? [layer] : []));
   const probe = parseKvFormat(PROBE);
   const coded = attending.filter(
-    (layer) =>
-      layers[layer]!.window === null &&
-      kvFormatKind(probe).unusable(probe, layers[layer]!.headDim) === undefined,
+    (layer) => layers[layer]!.window === null && kvUnusable(probe, layers[layer]!) === undefined,
   );
   const total = 2 * coded.length + 2 * LOSS_FORMATS.length;
   let done = 0;

@@ -90,14 +90,14 @@ export function readKvCalibration(text: string, where: string): KvCalibration {
 
 /**
  * Errors: `kv-calibration-mismatch`, where it is another model's. `all`: layers of the model; a calibration has nothing of those that
- * are recurrent, which have no KV heads.
+ * are recurrent, which have no KV heads, and of latents.
  */
 export function checkKvCalibration(
   { layers }: KvCalibration,
-  all: readonly { readonly kvHeads: number; readonly headDim: number }[],
+  all: readonly { readonly kvHeads: number; readonly headDim: number; readonly valueDim?: number }[],
   where: string,
 ): void {
-  const model = all.filter(({ kvHeads }) => kvHeads > 0);
+  const model = all.filter(({ kvHeads, valueDim }) => kvHeads > 0 && valueDim === undefined);
   const fits =
     layers.length === model.length &&
     layers.every(({ kvHeads, headDim }, i) => kvHeads === model[i]!.kvHeads && headDim === model[i]!.headDim);

@@ -1,6 +1,6 @@
 /** A plan of formats by layer, as a file that people may write too. */
 
-import { kvTokenBytes } from '../device/kv.js';
+import { kvSideBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { type KvChoice, kvChoiceName, parseKvChoice } from './formats.js';
 import type { KvLayerShape } from './policy.js';
@@ -31,9 +31,9 @@ export function readKvPlan(text: string, path: string): readonly string[] {
 
 /** Bytes of one token in all layers. */
 export function kvChoiceBytes(layers: readonly KvLayerShape[], choices: readonly KvChoice[]): number {
-  return layers.reduce((sum, { kvHeads, headDim }, layer) => {
+  return layers.reduce((sum, shape, layer) => {
     const { key, value } = choices[layer]!;
-    return sum + kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
+    return sum + kvSideBytes(shape, 'key', key) + kvSideBytes(shape, 'value', value);
   }, 0);
 }
 

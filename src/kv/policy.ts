@@ -8,9 +8,9 @@ import {
   type KvLayerSpec,
   kvFloatLayers,
   kvFormatName,
-  kvTokenBytes,
+  kvSideBytes,
+  kvUnusable,
 } from '../device/kv.js';
-import { kvFormatKind } from '../device/kv-formats/list.js';
 import { type StateShape, stateBytes } from '../device/state.js';
 import { KvantError } from '../errors.js';
 import type { KvChoice } from './formats.js';
@@ -25,6 +25,8 @@ export interface KvLayerShape {
   readonly state?: StateShape;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** The layer keeps latents: V is a view of K, its last so many numbers (KvLayerSpec). */
+  readonly valueDim?: number;
   /** Tokens it looks back, null for all. */
   readonly window: number | null;
   readonly group: number;
@@ -35,14 +37,15 @@ export interface KvLayerInfo {
   readonly layer: number;
   /**
    * `sliding`: attention looks back so far only, and blocks behind the window are given back. `recurrent`: a sequence has one
-   * state, always f32, however long it is.
+   * state, always f32, however long it is. `latent`: a token has one vector, which is the key of all heads, and of which the values are a part.
    */
-  readonly kind: 'full' | 'sliding' | 'recurrent';
-  /** Effective formats, as people write them: `f16`, `affine8`, `turbo3`. */
+  readonly kind: 'full' | 'sliding' | 'recurrent' | 'latent';
+  /** Effective formats, as people write them: `f16`, `affine8`, `turbo3`. Of latents they are one. */
   readonly key: string;
   readonly value: string;
   /** Bytes of one token's K over all heads: codes, scales, biases, norms and padding. */
   readonly keyBytes: number;
+  /** 0 of latents, whose values are in the keys. */
   readonly valueBytes: number;
   /** Of a recurrent layer: bytes of a sequence's state. */
   readonly stateBytes?: number;
@@ -88,6 +91,7 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
  * - Sliding-window layers stay float: they hold few tokens, and each of them counts for much.
  * - The last attention layer stays float where more than two could be quantised, or those of `skipLayers`.
  * - A format that a layer cannot use gives way to float, for K and V apart.
+ * - Latents have the format that was asked for K.
  *
  * `blockTokens`: a float head is whole blocks; `can`: what the device does. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
  *
@@ -112,7 +116,7 @@ export function planKvLayers(
   const specs: KvLayerSpec[] = [];
   const info: KvLayerInfo[] = [];
   layers.forEach((shape, place) => {
-    const { layer = place, kvHeads, headDim, group, window, state } = shape;
+    const { layer = place, kvHeads, headDim, valueDim, group, window, state } = shape;
     if (state !== undefined) {
       specs.push({ state, kvHeads: 0, headDim: 0, key: F32, value: F32, group });
       const kept = { key: 'f32', value: 'f32', keyBytes: 0, valueBytes: 0, stateBytes: stateBytes(state) };
@@ -125,17 +129,18 @@ export function planKvLayers(
         ? 'sliding-window layers stay float'
         : skipped.get(place);
     const wanted = byLayer?.[place] ?? one;
-    const key = effective(wanted.key, ask, headDim, whole);
-    const value = effective(wanted.value, ask, headDim, whole);
+    const key = effective(wanted.key, ask, shape, whole);
+    const value = valueDim === undefined ? effective(wanted.value, ask, shape, whole) : key;
     const reason = key.reason ?? value.reason;
-    specs.push({ kvHeads, headDim, key: key.format, value: value.format, group });
+    const latent = valueDim === undefined ? {} : { valueDim };
+    specs.push({ kvHeads, headDim, ...latent, key: key.format, value: value.format, group });
     info.push({
       layer,
-      kind: window === null ? 'full' : 'sliding',
+      kind: valueDim !== undefined ? 'latent' : window === null ? 'full' : 'sliding',
       key: kvFormatName(key.format),
       value: kvFormatName(value.format),
-      keyBytes: kvTokenBytes(key.format, headDim, kvHeads),
-      valueBytes: kvTokenBytes(value.format, headDim, kvHeads),
+      keyBytes: kvSideBytes(shape, 'key', key.format),
+      valueBytes: kvSideBytes(shape, 'value', value.format),
       ...(reason === undefined ? {} : { reason }),
     });
   });
@@ -218,11 +223,11 @@ export function groupLayers(
 function effective(
   wanted: KvFormat,
   float: FloatKv,
-  headDim: number,
+  shape: KvLayerShape,
   whole: string | undefined,
 ): { format: KvFormat; reason?: string } {
   if (isFloatKv(wanted)) return { format: wanted };
-  const reason = whole ?? kvFormatKind(wanted).unusable(wanted, headDim);
+  const reason = whole ?? kvUnusable(wanted, shape);
   return reason === undefined ? { format: wanted } : { format: float, reason };
 }
 

@@ -1,6 +1,6 @@
 /** How many blocks the KV pool gets, and how long a sequence may then be. */
 
-import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvFloatLayers, kvTokenBytes } from '../device/kv.js';
+import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvFloatLayers, kvSideBytes } from '../device/kv.js';
 import { stateBytes } from '../device/state.js';
 import { KvantError } from '../errors.js';
 import type { KvFloatStartPlan } from './policy.js';
@@ -135,13 +135,15 @@ export function reachOf(blocks: number, rowBlocks: number, context: number, bloc
 /** Bytes of one block of a layer's keys or values, or of its state, the largest of all. */
 function widestPlane(layers: readonly KvLayerSpec[], blockTokens: number): number {
   let bytes = 1;
-  for (const { kvHeads, headDim, key, value, state } of layers)
+  for (const layer of layers) {
+    const { key, value, state } = layer;
     bytes = Math.max(
       bytes,
       state === undefined ? 0 : stateBytes(state),
-      kvTokenBytes(key, headDim, kvHeads) * blockTokens,
-      kvTokenBytes(value, headDim, kvHeads) * blockTokens,
+      kvSideBytes(layer, 'key', key) * blockTokens,
+      kvSideBytes(layer, 'value', value) * blockTokens,
     );
+  }
   return bytes;
 }
 

@@ -1,7 +1,6 @@
 /** Bits by side and layer: of all ways to spend so many bytes a token, the one that is expected to lose least. */
 
-import { type FloatKv, type KvFormat, kvFormatName, kvTokenBytes } from '../device/kv.js';
-import { kvFormatKind } from '../device/kv-formats/list.js';
+import { type FloatKv, type KvFormat, kvFormatName, kvSideBytes, kvSides, kvUnusable } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { type KvChoice, parseKvFormat } from './formats.js';
 import { type KvLosses, lossOf } from './losses.js';
@@ -91,16 +90,14 @@ function sidesOf(
   const attending = layers.flatMap(({ state }, layer) => (state === undefined ? [layer] : []));
   const skipped = new Set(skippedPlaces(layers, skip));
   return attending.flatMap((layer, i) =>
-    (['key', 'value'] as const).map((side): Side => {
-      const { kvHeads, headDim, window } = layers[layer]!;
+    kvSides(layers[layer]!).map((side): Side => {
+      const shape = layers[layer]!;
       const measured = losses.layers[i]?.[side] ?? {};
-      const names = window !== null || skipped.has(layer) ? [] : Object.keys(measured);
-      const coded = names
-        .map(parseKvFormat)
-        .filter((one) => kvFormatKind(one).unusable(one, headDim) === undefined);
+      const names = shape.window !== null || skipped.has(layer) ? [] : Object.keys(measured);
+      const coded = names.map(parseKvFormat).filter((one) => kvUnusable(one, shape) === undefined);
       const options = [...coded, float].map((format) => ({
         format,
-        bytes: kvTokenBytes(format, headDim, kvHeads),
+        bytes: kvSideBytes(shape, side, format),
         loss: lossOf(measured, kvFormatName(format)) ?? 0,
       }));
       return { layer, side, options: options.sort((a, b) => a.bytes - b.bytes || a.loss - b.loss) };

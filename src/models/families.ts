@@ -30,6 +30,7 @@ import { llama } from './families/llama.js';
 import { minimaxM2 } from './families/minimax-m2.js';
 import { ministral3 } from './families/ministral3.js';
 import { mistral } from './families/mistral.js';
+import { mistral4 } from './families/mistral4.js';
 import { mixtral } from './families/mixtral.js';
 import { modernBert } from './families/modernbert.js';
 import { nemotron } from './families/nemotron.js';
@@ -95,6 +96,7 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(gemma4Unified),
   register(falconH1),
   register(nemotronH),
+  register(mistral4),
   register(deepseekV2),
   register(deepseekV3),
   register(glm4MoeLite),

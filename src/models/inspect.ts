@@ -4,7 +4,7 @@ import type { DeviceInfo } from '../device/device.js';
 import { kvBlockBytes } from '../device/kv.js';
 import { lut4Group, type MatrixFormat, type MatrixSource } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
-import { groupLayers, planKvLayers } from '../kv/policy.js';
+import { groupLayers, type KvLayerInfo, planKvLayers } from '../kv/policy.js';
 import { floatStartBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelDefinition } from './family.js';
@@ -22,11 +22,13 @@ export interface WeightSummary {
 
 export interface CacheSummary {
   readonly layer: number;
-  readonly kind: 'full' | 'sliding' | 'recurrent';
+  readonly kind: KvLayerInfo['kind'];
   /** Tokens it looks back, null for all. */
   readonly window: number | null;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Of latents: how many of those numbers are the values too. */
+  readonly valueDim?: number;
   readonly keyFormat: string;
   readonly valueFormat: string;
   /** Bytes of one token's K over all heads: codes, scales, biases, norms and padding. */
@@ -123,7 +125,7 @@ export function inspectModel(
     undefined,
     options.can,
   );
-  const cache = layout.cache.map(({ layer, kvHeads, headDim, window }, place): CacheSummary => {
+  const cache = layout.cache.map(({ layer, kvHeads, headDim, valueDim, window }, place): CacheSummary => {
     const { kind, key, value, keyBytes, valueBytes, stateBytes, reason } = plan.info[place]!;
     return {
       layer,
@@ -131,6 +133,7 @@ export function inspectModel(
       window,
       kvHeads,
       headDim,
+      ...(valueDim === undefined ? {} : { valueDim }),
       keyFormat: key,
       valueFormat: value,
       keyBytes,

@@ -26,6 +26,8 @@ export interface MatrixPart {
   readonly pick?: RowPick;
   /** What the tensor has, where the matrix has more rows or columns: the others are zeros. */
   readonly own?: { readonly rows: number; readonly cols: number };
+  /** So many runs of picked rows `[take, n]` are transposed, each by itself, to n rows of `take`. What is quantised becomes f16 first. */
+  readonly transposed?: number;
   /** The rows stand in another part already: they are the same weights once more. */
   readonly again?: boolean;
 }
@@ -60,6 +62,11 @@ export interface ExpertStack {
   readonly chosen: number;
 }
 
+/** A matrix that holds one after the other those of a layer's heads, each read by itself. */
+export interface HeadStack {
+  readonly count: number;
+}
+
 /** Of every `of` rows of a tensor `take`, from the `from`-th on. */
 export interface RowPick {
   readonly take: number;
@@ -89,6 +96,7 @@ export interface MatrixSpec {
   /** It stays as it is where others are quantised on the way in. */
   readonly float?: boolean;
   readonly experts?: ExpertStack;
+  readonly heads?: HeadStack;
 }
 
 /** One tensor of a checkpoint that becomes numbers of a device vector. */

@@ -72,11 +72,11 @@ export async function loadWeights(
       loaded += more;
       onProgress?.(loaded, total, tensor);
     };
-    const { experts } = spec;
+    const stack = spec.experts ?? spec.heads;
     const matrix = await device.loadMatrix(parts, {
       use: spec.use,
       group: spec.group,
-      ...(experts === undefined ? {} : { unit: matrixRows(spec) / experts.count }),
+      ...(stack === undefined ? {} : { unit: matrixRows(spec) / stack.count }),
       ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
       onBytes: read,
     });

@@ -10,7 +10,7 @@
 import type { Device, PlacementGroup, Vector } from '../device/device.js';
 import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Graph, KeyCentre, NodeOf, RowKind, Tensor } from '../device/graph.js';
-import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
+import { type KvFormat, type KvLayerSpec, kvVectorBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
 import { makeRopeTable, type RopeTable, ropeAxes } from '../device/rope.js';
 import { stateBytes } from '../device/state.js';
@@ -254,9 +254,11 @@ const F32: KvFormat = { kind: 'float', dtype: 'f32' };
 function kvLayerSpec(layer: CacheLayer, index: number, format: LoadModelOptions['kvFormat']): KvLayerSpec {
   const chosen = typeof format === 'function' ? format(layer, index) : undefined;
   const one: KvFormat = typeof format === 'object' ? format : F32;
-  const { kvHeads, headDim, group, state } = layer;
+  const { kvHeads, headDim, valueDim, group, state } = layer;
   if (state !== undefined) return { state, kvHeads, headDim, key: F32, value: F32, group };
-  return { kvHeads, headDim, key: chosen?.key ?? one, value: chosen?.value ?? one, group };
+  const key = chosen?.key ?? one;
+  if (valueDim !== undefined) return { kvHeads, headDim, valueDim, key, value: key, group };
+  return { kvHeads, headDim, key, value: chosen?.value ?? one, group };
 }
 
 function placementGroups(
@@ -265,12 +267,12 @@ function placementGroups(
   kvLayers: readonly KvLayerSpec[],
   { kvTokens = 0, kvFloats = [] }: Pick<LoadModelOptions, 'kvTokens' | 'kvFloats'>,
 ): PlacementGroup[] {
-  const floatBytes = ({ kvHeads, headDim }: KvLayerSpec, index: number): number => {
+  const floatBytes = (layer: KvLayerSpec, index: number): number => {
     let bytes = 0;
     for (const { dtype, tokens, layers } of kvFloats) {
       if (!layers.includes(index)) continue;
       const float = { kind: 'float', dtype } as const;
-      bytes += tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
+      bytes += tokens * kvLayerTokenBytes({ ...layer, key: float, value: float });
     }
     return bytes;
   };
@@ -292,13 +294,6 @@ function placementGroups(
 }
 
 /** Bytes that one token takes in one layer's cache, or a slot of its state. */
-export function kvLayerTokenBytes({
-  kvHeads,
-  headDim,
-  key,
-  value,
-  state,
-}: Omit<KvLayerSpec, 'group'>): number {
-  if (state !== undefined) return stateBytes(state);
-  return kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
+export function kvLayerTokenBytes(layer: Omit<KvLayerSpec, 'group'>): number {
+  return layer.state === undefined ? kvVectorBytes(layer) : stateBytes(layer.state);
 }

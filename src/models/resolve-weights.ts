@@ -11,7 +11,7 @@ import { isQuantizable, quantizedSource } from '../weights/quantize.js';
 import type { MatrixPart, MatrixSpec, ShapeOf, StackedRows, StoredShape, WeightLayout } from './layout.js';
 import { paddedMatrix, paddedVector } from './padded-rows.js';
 import { pickedRows } from './picked-rows.js';
-import { transposedRows } from './transposed-rows.js';
+import { transposedRows, transposedRuns } from './transposed-rows.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
 export interface WeightSource {
@@ -193,7 +193,7 @@ function isApplied(name: string, layout: WeightLayout): boolean {
 }
 
 function partSource(source: WeightSource, part: MatrixPart, cols: number): MatrixSource {
-  const { name, rows, stored, scaledBy, pick, own } = part;
+  const { name, rows, stored, scaledBy, pick, transposed, own } = part;
   if (own !== undefined) {
     const { own: _, ...tensor } = part;
     return paddedMatrix(partSource(source, { ...tensor, rows: own.rows }, own.cols), rows, cols);
@@ -201,6 +201,10 @@ function partSource(source: WeightSource, part: MatrixPart, cols: number): Matri
   if (scaledBy !== undefined) {
     const factors = finiteVector(source.vector(scaledBy, [rows]));
     return matrixOf(scaled(source.vector(name, [rows, cols]), factors), rows, cols);
+  }
+  if (pick !== undefined && transposed !== undefined) {
+    const stored = { rows: transposed * pick.of, cols: rows / transposed };
+    return transposedRuns(source.matrix(name, stored), pick);
   }
   if (pick !== undefined)
     return pickedRows(source.matrix(name, { rows: (rows / pick.take) * pick.of, cols }), pick);

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { createReferenceDevice } from '../../test/parity/reference-device.js';
 import { Runner } from '../../test/parity/runner.js';
+import type { KvOptions } from '../kv/options.js';
 import { unpackAffineRow } from '../weights/affine.js';
 import { decodeFloats } from '../weights/dtypes.js';
+import { parseModelConfig } from './families.js';
 import { inspectModel } from './inspect.js';
 import { parameterCount } from './layout.js';
 import { loadModel } from './load.js';
@@ -21,6 +23,7 @@ const PUBLISHED: Readonly<Record<string, number>> = {
   'gemma-3-4b': 3.88e9,
   'gemma-4-26b-a4b': 25.2e9,
   'gpt-oss-20b': 20.91e9,
+  'glm-4.7-flash': 30e9,
 };
 
 describe('shapes', () => {
@@ -51,6 +54,60 @@ describe('shapes', () => {
       'norms and biases',
     ]);
     expect(summary.weights[0]?.formats).toEqual(['4-bit (group 64)']);
+  });
+});
+
+describe('latents', () => {
+  /** The sizes of DeepSeek-V2-Lite. */
+  const LITE = {
+    architectures: ['DeepseekV2ForCausalLM'],
+    hidden_size: 2048,
+    intermediate_size: 10_944,
+    num_hidden_layers: 27,
+    num_attention_heads: 16,
+    q_lora_rank: null,
+    kv_lora_rank: 512,
+    qk_rope_head_dim: 64,
+    qk_nope_head_dim: 128,
+    v_head_dim: 128,
+    first_k_dense_replace: 1,
+    n_routed_experts: 64,
+    n_shared_experts: 2,
+    num_experts_per_tok: 6,
+    moe_intermediate_size: 1408,
+    vocab_size: 102_400,
+    max_position_embeddings: 163_840,
+  };
+  const bytes = (kv: KvOptions): number =>
+    inspectModel(new RandomWeights(), parseModelConfig(LITE, 'lite'), { kv }).kvBytesPerToken;
+
+  it('take the bytes of one vector a token, and nothing for values', () => {
+    expect(bytes({})).toBe(27 * 2 * 576);
+    expect(bytes({ kvBits: 8, kvSkipLayers: [] })).toBe(27 * (576 + 9 * 4));
+    // The last layer stays float.
+    expect(bytes({ kvBits: 4 })).toBe(26 * (288 + 9 * 4) + 2 * 576);
+  });
+
+  it('have the format of keys, and none that is rotated', () => {
+    const summary = (kv: KvOptions) =>
+      inspectModel(new RandomWeights(), parseModelConfig(LITE, 'lite'), { kv }).cache[0]!;
+    expect(summary({ kvFormat: 'affine8/affine4' })).toMatchObject({
+      kind: 'latent',
+      headDim: 576,
+      valueDim: 512,
+      keyFormat: 'affine8',
+      valueFormat: 'affine8',
+      valueBytes: 0,
+    });
+    expect(summary({ kvFormat: 'turbo4' })).toMatchObject({
+      keyFormat: 'f16',
+      reason: 'values that are a view of the keys cannot be read from rotated ones',
+    });
+  });
+
+  it('hold the parameters of kv_b_proj once, split', () => {
+    const count = parameterCount(parseModelConfig(LITE, 'lite').layout);
+    expect(Math.abs(count / 15.7e9 - 1)).toBeLessThan(0.003);
   });
 });
 

@@ -13,7 +13,7 @@ const OTHER_KINDS: readonly (readonly [name: RegExp, what: string])[] = [
   [/^(bert|roberta|xlmroberta|modernbert|nomicbert)/i, 'a head behind an encoder'],
   [/mamba|rwkv|griffin|recurrentgemma|zamba|jamba|bamba|plamo2/i, 'recurrent layers'],
   [/moe|mixtral|dbrx|arctic|grok|gptoss|minimax|llama4/i, 'experts that are chosen or stored in another way'],
-  [/^(deepseek_?v3?[24]|kimi|minicpm3|mistral4)/i, 'latent attention'],
+  [/^(deepseek_?v3?[24]|kimi|minicpm3)/i, 'latent attention'],
 ];
 
 /** Fields by which a config says that its positions are ALiBi's. */

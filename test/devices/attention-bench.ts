@@ -6,7 +6,7 @@ import { makeRopeTable, ropeAxes } from '../../src/device/rope.js';
 import { RotaryInputs } from '../../src/device/rotary-inputs.js';
 import type { StepInputs } from '../../src/device/step.js';
 import type { AttentionCase, Pictures, Standing } from './attention-case.js';
-import { AttentionReference, type AttentionStep, SLOTS, seenEnd } from './attention-reference.js';
+import { AttentionReference, type AttentionStep, rowWidth, SLOTS, seenEnd } from './attention-reference.js';
 import { LIMITS, record, stepOf } from './run.js';
 import { vectorSource } from './sources.js';
 
@@ -46,7 +46,14 @@ export class AttentionBench {
     const { norms, centre, sinks, frequencies } = reference;
     const blockTokens = c.blockTokens ?? 16;
     const perSlot = SLOT_TOKENS / blockTokens;
-    const layer = { kvHeads: c.kvHeads, headDim: c.headDim, key: c.key, value: c.value, group: 0 };
+    const layer = {
+      kvHeads: c.kvHeads,
+      headDim: c.headDim,
+      ...latentOf(c),
+      key: c.key,
+      value: c.value,
+      group: 0,
+    };
     const sizes = { blocks: SLOTS * perSlot, blockTokens, slots: SLOTS, maxBlocksPerSlot: perSlot };
     const spec: KvPoolSpec = {
       layers: [layer],
@@ -82,9 +89,9 @@ export class AttentionBench {
         ? null
         : { vector: await device.loadVector(vectorSource(centre)), turns: c.centre === 'turning' };
     const sinkVector = sinks && (await device.loadVector(vectorSource(sinks)));
-    const shape = { heads: c.heads, kvHeads: c.kvHeads, headDim: c.headDim };
+    const shape = { heads: c.heads, kvHeads: c.kvHeads, headDim: c.headDim, ...latentOf(c) };
     const { graph, tensors } = record((ops) => {
-      const qkv = ops.input('tokens', (c.heads + 2 * c.kvHeads) * c.headDim);
+      const qkv = ops.input('tokens', rowWidth(c));
       const q = ops.keep(
         ops.ropeAppend(qkv, {
           ...shape,
@@ -264,8 +271,7 @@ export class AttentionBench {
 
   /** Tokens that a slot has stored, computed once more from cache index `from` on: their attention. */
   async again(slot: number, from: number, data: Float32Array, pictures: Pictures): Promise<Float32Array> {
-    const { heads, kvHeads, headDim } = this.#case;
-    const rows = data.length / ((heads + 2 * kvHeads) * headDim);
+    const rows = data.length / rowWidth(this.#case);
     this.#program.write(this.#tensors.qkv, data);
     await this.#program.submit(aheadStep(stepOf([rows], [from], [slot]), [pictures]));
     return this.#program.read(this.#tensors.out!, rows);
@@ -276,6 +282,9 @@ export class AttentionBench {
     return this.#reference.draw(rows);
   }
 }
+
+const latentOf = ({ valueDim }: AttentionCase): { valueDim?: number } =>
+  valueDim === undefined ? {} : { valueDim };
 
 /** Gives the tokens of pictures the ends of what they see. */
 export function aheadStep(step: StepInputs, pictures: readonly Pictures[]): StepInputs {

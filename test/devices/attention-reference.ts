@@ -179,10 +179,12 @@ export class AttentionReference {
     stored: Stored[],
   ): AttentionStep {
     const { heads, kvHeads, headDim, window = null, softcap = null, spread = 1 } = this.#case;
-    const width = (heads + 2 * kvHeads) * headDim;
+    const { valueDim } = this.#case;
+    const given = valueDim ?? headDim;
+    const width = rowWidth(this.#case);
     const rows = qkv.length / width;
     const positions = slots.map((s) => this.context(s));
-    const expected = new Float64Array(rows * heads * headDim);
+    const expected = new Float64Array(rows * heads * given);
     const expectedQ = new Float64Array(rows * heads * headDim);
     /** Attention of one head again, with its operands rounded so. */
     const again: ((round: (v: number) => number) => Float64Array)[] = [];
@@ -202,16 +204,17 @@ export class AttentionReference {
       const position = positions[s]! + i;
       for (let h = 0; h < kvHeads; h++) {
         const k = this.#turned(head(row, heads + h), 'k', position, placesOf(s, i));
-        const v = head(row, heads + kvHeads + h);
         const formats = this.#formats(slot, position);
         const key = this.#storeKey(formats.key, k, h, position);
-        const value = storeVector(formats.value, 'value', v);
+        const storedValue = (format: KvFormat, of: Float64Array): Float64Array =>
+          valueDim === undefined
+            ? storeVector(format, 'value', head(row, heads + kvHeads + h))
+            : of.slice(headDim - valueDim);
+        const value = storedValue(formats.value, key);
         const { tail } = this.#case;
         const float: KvFormat | null = tail ? { kind: 'float', dtype: tail.dtype } : null;
-        const newest = float && {
-          key: this.#storeKey(float, k, h, position),
-          value: storeVector(float, 'value', v),
-        };
+        const newestKey = float && this.#storeKey(float, k, h, position);
+        const newest = float && newestKey && { key: newestKey, value: storedValue(float, newestKey) };
         const one = { slot, head: h, key, value, newest };
         this.#store(one);
         stored.push(one);
@@ -233,7 +236,7 @@ export class AttentionReference {
           softcap,
           ...(this.sinks && { sink: this.sinks[h]! }),
         };
-        expected.set(reference.attendOne(q, keys, values, options), (row * heads + h) * headDim);
+        expected.set(reference.attendOne(q, keys, values, options), (row * heads + h) * given);
         if (spread <= 1) continue;
         again.push((round) =>
           reference.attendOne(
@@ -251,7 +254,7 @@ export class AttentionReference {
         again.forEach((attend, i) => {
           out.set(
             attend((v) => roundF16(v * place) / place),
-            i * headDim,
+            i * given,
           );
         });
         return out;
@@ -273,7 +276,7 @@ export class AttentionReference {
   /** Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */
   #drawn(rows: number): Float32Array {
     const { heads, kvHeads, headDim, key, value, floatStart } = this.#case;
-    const width = (heads + 2 * kvHeads) * headDim;
+    const width = rowWidth(this.#case);
     const qkv = this.#random.normals(rows * width, this.#case.spread ?? 1);
     for (let at = 0; at < qkv.length; at += headDim) {
       const h = (at % width) / headDim;
@@ -343,6 +346,11 @@ export class AttentionReference {
       );
     }
   }
+}
+
+/** Columns of a row of q, k and v; there is no v where it is a view of k. */
+export function rowWidth({ heads, kvHeads, headDim, valueDim }: AttentionCase): number {
+  return (heads + (valueDim === undefined ? 2 : 1) * kvHeads) * headDim;
 }
 
 const AXES = [0, 1, 2];

@@ -75,6 +75,16 @@ describe.each(devices)('attention on $name', (spec) => {
     await check({ ...base, softcap: 2 }, steps);
   });
 
+  it('windows of the tokens of a chunk that begin in different blocks', async () => {
+    const base = { heads: 8, kvHeads: 8, headDim: 64, window: 33 };
+    for (const format of [F16, F32])
+      await check({ ...base, key: format, value: format }, [
+        [[0], [46]],
+        [[0], [4]],
+        [[0], [5]],
+      ]);
+  });
+
   it('blocks wholly before the window are never read: whatever lies there by then', async () => {
     const width = 4 * 64;
     const runs: (readonly [number[], number[]])[] = [

@@ -176,7 +176,8 @@ export function attendOne(
   options: AttentionOptions,
 ): Float64Array {
   const dim = q.length;
-  const out = new Float64Array(dim);
+  const width = values[0]?.length ?? dim;
+  const out = new Float64Array(width);
   const position = options.position ?? keys.length - 1;
   const first = options.window == null ? 0 : Math.max(0, position - options.window + 1);
   if (keys.length === 0) return out;
@@ -195,9 +196,9 @@ export function attendOne(
   for (let t = first; t < keys.length; t++) {
     const p = Math.exp(scores[t]! - max);
     sum += p;
-    for (let d = 0; d < dim; d++) out[d] = out[d]! + p * values[t]![d]!;
+    for (let d = 0; d < width; d++) out[d] = out[d]! + p * values[t]![d]!;
   }
-  for (let d = 0; d < dim; d++) out[d] = out[d]! / sum;
+  for (let d = 0; d < width; d++) out[d] = out[d]! / sum;
   return out;
 }
 

@@ -82,10 +82,12 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
   // A format to each kind, and all where sinks or two caches meet them.
   const own = KINDS.findIndex(([name]) => name === kind) % WAYS.length;
   const all = everyCase || kind === 'sinks' || kind === 'composite';
-  it.each(all ? WAYS : [WAYS[own]!])('says the same with %j', async (kv, codes) => {
+  // A part of a rotated vector is a part of nothing.
+  const possible = kind === 'latent attention' ? WAYS.slice(0, 2) : all ? WAYS : [WAYS[own]!];
+  it.each(possible)('says the same with %j', async (kv, codes) => {
     await using alone = await open({ kv, prefixCache: false, maxRows: 1, maxBatchTokens: 256 });
     // It is the format, and not floats in its place.
-    const quantised = alone.info.kv.layers.filter(({ kind: of }) => of === 'full');
+    const quantised = alone.info.kv.layers.filter(({ kind: of }) => of === 'full' || of === 'latent');
     expect(quantised.length).toBeGreaterThan(0);
     for (const { key, value } of quantised)
       expect([key, value]).toEqual([expect.stringMatching(codes), expect.stringMatching(codes)]);

@@ -198,6 +198,8 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['deepseek-v2', 'no scale of experts', stating({ routed_scaling_factor: 1 })],
   ['deepseek-v2', 'scores not stretched', rotating({ mscale: 0, mscale_all_dim: 0, attention_factor: 1 })],
   ['deepseek-v3', 'scores not stretched', rotating({ mscale: 0, mscale_all_dim: 0 })],
+  ['mistral4', 'queries that do not grow', rotating({ llama_4_scaling_beta: 0 })],
+  ['mistral4', 'experts of both groups', stating({ topk_group: 2 })],
   ['deepseek-v3', 'halves that rotate', stating({ rope_interleave: false })],
   ['deepseek-v3', 'experts of both groups', stating({ topk_group: 2 })],
   ['glm4-moe-lite', 'neighbours that rotate', stating({ rope_interleave: true })],

@@ -114,6 +114,21 @@ const LAYOUTS: Readonly<Record<string, (tensors: Tensors) => void>> = {
       tensors.set(renamed, { ...tensor, shape });
     }
   },
+  'deepseek-v3': (tensors) => {
+    stackSingles(tensors, QWEN);
+    const [heads, ofKeys, ofValues] = [2, 12, 16];
+    const each = ofKeys + ofValues;
+    for (const [name, tensor] of [...tensors]) {
+      const [, block] = /^(.*)\.kv_b_proj\.weight$/.exec(name) ?? [];
+      if (block === undefined) continue;
+      tensors.delete(name);
+      const rank = tensor.shape[1]!;
+      const keys = picked(tensor, ofKeys, each, 0);
+      tensors.set(`${block}.embed_q.weight`, turned({ ...keys, shape: [heads, ofKeys, rank] }));
+      const values = picked(tensor, ofValues, each, ofKeys);
+      tensors.set(`${block}.unembed_out.weight`, { ...values, shape: [heads, ofValues, rank] });
+    }
+  },
   'gpt-oss': (tensors) => {
     for (const [name, tensor] of [...tensors]) {
       const [, block, matrix, bias] = /^(.*\.experts)\.(gate_up|down)_proj(_bias)?$/.exec(name) ?? [];

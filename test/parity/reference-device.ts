@@ -264,6 +264,21 @@ class ReferenceProgram implements Program {
           );
           break;
         }
+        case 'head-linear': {
+          const { x, weight, heads, from, step, out } = node;
+          const each = weight.rows / heads;
+          const rows = rowsOf(x);
+          const made = new Float64Array(rows * out.cols);
+          for (let r = 0; r < rows; r++)
+            for (let h = 0; h < heads; h++) {
+              const at = r * x.cols + from + h * step;
+              const own = expertOf(weight as ReferenceMatrix, h, heads);
+              const head = this.#linear(own, value(x).slice(at, at + weight.cols), 1, undefined, true);
+              made.set(head, r * out.cols + h * each);
+            }
+          set(out, made);
+          break;
+        }
         case 'rope-append':
           set(node.out, this.#ropeAppend(node, value(node.qkv), slots, positions));
           break;
@@ -483,7 +498,8 @@ class ReferenceProgram implements Program {
   ): Float64Array {
     const { heads, kvHeads, headDim } = node.shape;
     const pool = this.#pool as ReferencePool;
-    const all = heads + (node.queriesOnly === true ? 0 : 2 * kvHeads);
+    const others = node.shape.valueDim === undefined ? 2 * kvHeads : kvHeads;
+    const all = heads + (node.queriesOnly === true ? 0 : others);
     const width = all * headDim;
     const out = new Float64Array(slots.length * heads * headDim);
     for (let t = 0; t < slots.length; t++) {
@@ -574,9 +590,10 @@ class ReferenceProgram implements Program {
     positions: number[],
     ends: number[],
   ): Float64Array {
-    const { heads, kvHeads, headDim } = node.shape;
+    const { heads, kvHeads, headDim, valueDim = headDim } = node.shape;
     const pool = this.#pool as ReferencePool;
-    const out = new Float64Array(q.length);
+    const latent = node.shape.valueDim !== undefined;
+    const out = new Float64Array((q.length / headDim) * valueDim);
     for (let t = 0; t < slots.length; t++) {
       for (let h = 0; h < heads; h++) {
         const kvHead = Math.floor(h / (heads / kvHeads));
@@ -589,9 +606,12 @@ class ReferenceProgram implements Program {
         const keys = vectors(pool.keys[node.layer]!);
         const sinks = (node.sinks as ReferenceVector | null | undefined)?.values;
         const how = { ...node, position: positions[t]!, ...(sinks && { sink: sinks[h]! }) };
+        const values = latent
+          ? keys.map((key) => key.subarray(headDim - valueDim))
+          : vectors(pool.values[node.layer]!);
         out.set(
-          reference.attendOne(q.subarray(at, at + headDim), keys, vectors(pool.values[node.layer]!), how),
-          at,
+          reference.attendOne(q.subarray(at, at + headDim), keys, values, how),
+          (t * heads + h) * valueDim,
         );
       }
     }

@@ -3,7 +3,7 @@
  * read, operations, and launches that wait for one another. Nothing is loaded, and no device is asked.
  */
 import type { Matrix, Vector } from '../../device/device.js';
-import type { Graph, NodeOf, Tensor } from '../../device/graph.js';
+import type { AttentionShape, Graph, NodeOf, Tensor } from '../../device/graph.js';
 import { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import type { MatrixFormat } from '../../device/weights.js';
@@ -114,8 +114,7 @@ export function countDecode(
     const seen = Math.min(context, window ?? context);
     const { keyBytes = 0, valueBytes = 0 } = kv[layer] ?? {};
     bytes += rows * seen * (keyBytes + valueBytes);
-    // A product with K and one with V.
-    operations += rows * seen * 4 * shape.heads * shape.headDim;
+    operations += rows * seen * pairOperations(shape);
   }
   return { bytes, operations, launches: launches(graph, rows) };
 }
@@ -137,7 +136,7 @@ export function countPrefill(
   );
   for (const { shape, window, out } of attends(graph)) {
     const pairs = selected.has(out) ? Math.min(tokens, window ?? tokens) : visiblePairs(tokens, window);
-    operations += rows * pairs * 4 * shape.heads * shape.headDim;
+    operations += rows * pairs * pairOperations(shape);
   }
   const steps = Math.ceil((rows * tokens) / chunk);
   const bytes = productBytes + expertBytes(graph, Math.min(chunk, rows * tokens));
@@ -176,8 +175,13 @@ function experts({ nodes }: Graph): NodeOf<'experts'>[] {
   return nodes.filter((node) => node.op === 'experts');
 }
 
-function linears({ nodes }: Graph): NodeOf<'linear'>[] {
-  return nodes.filter((node) => node.op === 'linear');
+function linears({ nodes }: Graph): NodeOf<'linear' | 'head-linear'>[] {
+  return nodes.filter((node) => node.op === 'linear' || node.op === 'head-linear');
+}
+
+/** Of one token and one that it sees: a product with K and one with V. */
+function pairOperations({ heads, headDim, valueDim = headDim }: AttentionShape): number {
+  return 2 * heads * (headDim + valueDim);
 }
 
 function attends({ nodes }: Graph): NodeOf<'attend'>[] {

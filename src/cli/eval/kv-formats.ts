@@ -1,7 +1,7 @@
 /** The formats that `kvant eval kv` takes, and what a vector costs in each. */
 
 import { readFileSync } from 'node:fs';
-import { isFloatKv, type KvFormat, type KvLayerSpec, kvTokenBytes } from '../../device/kv.js';
+import { isFloatKv, type KvLayerSpec, kvSideBytes, kvVectorBytes } from '../../device/kv.js';
 import type { EngineOptions } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
 import { parseKvChoice } from '../../kv/formats.js';
@@ -114,22 +114,18 @@ export function cacheSize({ layers }: KvPlan): CacheSize {
   const counted = coded.length > 0 ? coded : attending;
   const mean = (of: (layer: KvLayerSpec) => number): number =>
     counted.reduce((sum, layer) => sum + of(layer), 0) / counted.length;
-  const keyBytes = mean((layer) => vectorBytes(layer, layer.key));
-  const valueBytes = mean((layer) => vectorBytes(layer, layer.value));
+  const keyBytes = mean((layer) => vectorBytes(layer, 'key'));
+  const valueBytes = mean((layer) => vectorBytes(layer, 'value'));
   const bytesPerVector = (keyBytes + valueBytes) / 2;
   return {
     keyBytes,
     valueBytes,
     bytesPerVector,
     bitsPerValue: (8 * bytesPerVector) / mean(({ headDim }) => headDim),
-    bytesPerToken: layers.reduce(
-      (sum, { key, value, headDim, kvHeads }) =>
-        sum + kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads),
-      0,
-    ),
+    bytesPerToken: layers.reduce((sum, layer) => sum + kvVectorBytes(layer), 0),
   };
 }
 
-function vectorBytes({ headDim, kvHeads }: KvLayerSpec, format: KvFormat): number {
-  return kvTokenBytes(format, headDim, kvHeads) / kvHeads;
+function vectorBytes(layer: KvLayerSpec, side: 'key' | 'value'): number {
+  return kvSideBytes(layer, side, layer[side]) / layer.kvHeads;
 }

@@ -1,6 +1,6 @@
 /** The parameter words of attention over a cache and in segments, and the scratch they need. */
 import type { Precision } from '../device.js';
-import type { NodeOf } from '../graph.js';
+import type { AttentionShape, NodeOf } from '../graph.js';
 import type { KvLayerSpec } from '../kv.js';
 import { type Command, f32Word } from './command.js';
 import { type CommandPlace, type LayerPlace, rowCountAt } from './command-place.js';
@@ -32,21 +32,36 @@ interface AttentionScratch {
   readonly partialStride: number;
 }
 
+/** Rows of a unit that pay for bringing a tile of latents into the order of values. */
+const LATENT_ROWS = 8;
+
+/**
+ * KV heads as the kernels take work apart. Latents have one, and the heads that look at it are many: they are dealt in as many parts as
+ * there are threads, unless those get too few.
+ */
+function workHeads({ heads, kvHeads, valueDim }: AttentionShape, threads: number): number {
+  if (valueDim === undefined) return kvHeads;
+  const most = Math.min(threads, Math.floor(heads / LATENT_ROWS));
+  for (let parts = most; parts > 1; parts--) if (heads % parts === 0) return parts;
+  return 1;
+}
+
 /** As attend-job.ts of the kernels lays it out. */
 function attentionScratch(
   node: NodeOf<'attend'>,
   own: KvLayerSpec,
   { head, tail }: LayerFloats,
   maxContext: number,
+  threads: number,
 ): AttentionScratch {
   const { heads, kvHeads, headDim } = node.shape;
-  const group = heads / kvHeads;
+  const group = heads / workHeads(node.shape, threads);
   const maxRows = Math.max(ATTENTION_ROWS, group);
   const floats = maxRows * (3 * headDim + ATTENTION_SPLIT + 4) + 16 * headDim + 16 * ATTENTION_SPLIT;
   // Integer queries with 80 bytes each, a tile's scales, spare vectors; floats of a split; weights of every group.
   const codes = isCoded(own)
     ? maxRows * (2 * headDim + 80) +
-      512 +
+      2048 +
       8 * headDim +
       64 * ATTENTION_SPLIT +
       2048 +
@@ -72,7 +87,7 @@ export function attentionScratchBytes(
   maxContext: number,
   threads: number,
 ): number {
-  const { stride, partialStride } = attentionScratch(node, own, floats, maxContext);
+  const { stride, partialStride } = attentionScratch(node, own, floats, maxContext, threads);
   return threads * (stride + partialStride);
 }
 
@@ -96,13 +111,16 @@ export function attendCommands(
   /** Address, 0 for none. */
   sinks: number,
 ): Command[] {
-  const { heads, kvHeads, headDim } = node.shape;
+  const { heads, headDim, valueDim = 0 } = node.shape;
   const own = layer.formats;
+  // Of latents in codes scores and sums are both made of floats.
+  const plain = precision === 'reference' || valueDim > 0;
   const { maxRows, centresAt, floatQueriesAt, stride, partialStride } = attentionScratch(
     node,
     own,
     { head: headTokens(own, layer.spec), tail: layer.tail !== null },
     maxContext,
+    place.threads,
   );
   const words = [
     q,
@@ -111,13 +129,13 @@ export function attendCommands(
     place.step + 4 * place.layout.sequences,
     4 * place.layout.seqStride,
     heads,
-    kvHeads,
+    workHeads(node.shape, place.threads),
     headDim,
     f32Word(node.scale),
     node.window ?? 0,
     f32Word(node.softcap ?? 0),
     layer.store,
-    precision === 'reference' ? 1 : 0,
+    plain ? 1 : 0,
     outputsOnly ? place.step + 4 * place.layout.outputs : 0,
     0,
     layer.tables,
@@ -143,6 +161,7 @@ export function attendCommands(
     layer.tail?.store ?? 0,
     layer.tail?.tables ?? 0,
     node.ahead === 'window' ? node.window! : 0,
+    valueDim,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

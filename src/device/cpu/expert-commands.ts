@@ -4,7 +4,7 @@ import type { Precision } from '../device.js';
 import { ACTIVATIONS, type ExpertActivation, type NodeOf } from '../graph.js';
 import { type Command, f32Word } from './command.js';
 import { type CommandPlace, rowCountAt } from './command-place.js';
-import { alignUp, groupOf, panelRoom, rowStride, segmentWords } from './linear-commands.js';
+import { alignUp, groupOf, onlySegment, panelRoom, rowStride, segmentWords } from './linear-commands.js';
 import type { MemorySet } from './memory.js';
 import { OP_EXPERT_LINEAR, OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM } from './opcodes.js';
 import type { PackedMatrix, PackedSegment } from './pack-layout.js';
@@ -173,12 +173,4 @@ function activationWords(activation: ExpertActivation): readonly number[] {
   return [1 + ACTIVATIONS.length, f32Word(activation.alpha), f32Word(activation.limit)];
 }
 
-/** All experts of a stack are in one format. */
-function segmentOf({ segments, rows, cols }: PackedMatrix): PackedSegment {
-  if (segments.length === 1) return segments[0]!;
-  throw new KvantError(
-    'shape-mismatch',
-    `experts: a stack [${rows}, ${cols}] has parts in ${segments.length} runs of formats.`,
-    { where: 'experts', fix: 'Use a checkpoint whose experts of a layer are all in one format.' },
-  );
-}
+const segmentOf = (matrix: PackedMatrix): PackedSegment => onlySegment(matrix, 'experts');

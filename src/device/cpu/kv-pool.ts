@@ -1,6 +1,6 @@
 /** The paged KV store of the CPU device: per layer a range of K and one of V (assembly/kv.ts), and the block tables. */
 import { KvantError } from '../../errors.js';
-import { type KvPool, type KvPoolSpec, MAX_HEAD_DIM } from '../kv.js';
+import { badHeads, type KvPool, type KvPoolSpec, MAX_HEAD_DIM } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
 import { BlockProgram, type BlockProgramHost } from './block-program.js';
 import { BlockBytes } from './kv-bytes.js';
@@ -197,11 +197,9 @@ function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, floatStar
   }
   if (floatStart && !whole(floatStart.blocks, 1)) throw badSpec(`${floatStart.blocks} floatStart blocks`);
   layers.forEach((layer, index) => {
-    const { headDim, kvHeads, state } = layer;
-    if (state !== undefined) return;
-    if (headDim % 4 !== 0 || headDim < 4 || headDim > MAX_HEAD_DIM || !whole(kvHeads, 1)) {
-      throw badSpec(`layer ${index} with ${kvHeads} KV heads of ${headDim}`);
-    }
+    if (layer.state !== undefined) return;
+    const bad = badHeads(layer);
+    if (bad !== undefined) throw badSpec(`layer ${index} with ${bad}`);
     checkLayer(layer, index);
   });
 }

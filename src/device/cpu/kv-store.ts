@@ -10,7 +10,9 @@ import {
   type KvPoolSpec,
   kvCodeBytes,
   kvFormatName,
+  kvSides,
   kvTokenBytes,
+  kvUnusable,
 } from '../kv.js';
 import { stateBytes } from '../state.js';
 import type { KvSide } from '../turboquant/rotation.js';
@@ -42,7 +44,7 @@ interface Plane {
   readonly bytes: number;
 }
 
-/** What is kept side by side: K, V, and K and V of float-start blocks unless they are stored like the others. */
+/** What is kept side by side: K, V unless it is a view of K, and those of float-start blocks unless they are stored like the others. */
 function planes(layer: KvLayerSpec, spec: KvPoolSpec): Plane[] {
   const floatStart = spec.floatStart ?? null;
   const own: Plane[] = [];
@@ -57,7 +59,7 @@ function planes(layer: KvLayerSpec, spec: KvPoolSpec): Plane[] {
       bytes: roundUp(tokens * kvTokenBytes(format, layer.headDim, layer.kvHeads)),
     };
   };
-  for (const side of ['key', 'value'] as const) {
+  for (const side of kvSides(layer)) {
     const format = layer[side];
     const shared = floatStart !== null && isFloatKv(format) && format.dtype === floatStart.dtype;
     own.push(plane(side, format, spec.blocks + (shared ? floatStart.blocks : 0), 0));
@@ -128,7 +130,11 @@ function writeSide(
 /** Errors: `kv-format-unsupported`. */
 export function checkLayer(layer: KvLayerSpec, index: number): void {
   for (const format of [layer.key, layer.value]) {
-    if (codecOf(format).takes(format, layer.headDim)) continue;
+    const takes =
+      layer.valueDim === undefined
+        ? codecOf(format).takes(format, layer.headDim)
+        : kvUnusable(format, layer) === undefined;
+    if (takes) continue;
     throw new KvantError(
       'kv-format-unsupported',
       `The CPU device cannot keep heads of ${layer.headDim} (layer ${index}) as ${kvFormatName(format)}.`,
@@ -140,9 +146,9 @@ export function checkLayer(layer: KvLayerSpec, index: number): void {
   }
 }
 
-/** Groups of a V vector, for the scratch of attention; 0 for floats. */
-export function valueGroups({ value, headDim }: KvLayerSpec): number {
-  return codecOf(value).groups(value, headDim);
+/** Groups of a V vector, for the scratch of attention; 0 for floats, and where V is a view of K, which is read as floats. */
+export function valueGroups({ value, headDim, valueDim }: KvLayerSpec): number {
+  return valueDim === undefined ? codecOf(value).groups(value, headDim) : 0;
 }
 
 export function isCoded({ key, value }: KvLayerSpec): boolean {

@@ -1,4 +1,5 @@
 /** The commands and parameter words of the matrix kernels (assembly/matmul.ts, assembly/quantize-rows.ts). */
+import { KvantError } from '../../errors.js';
 import type { Precision } from '../device.js';
 import type { MatrixFormat } from '../weights.js';
 import { groupColumns } from '../weights.js';
@@ -154,6 +155,16 @@ export function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols
     factors,
     biases,
   ];
+}
+
+/** That of a stack, whose matrices (of experts, of heads) are all in one format. */
+export function onlySegment({ segments, rows, cols }: PackedMatrix, op: string): PackedSegment {
+  if (segments.length === 1) return segments[0]!;
+  throw new KvantError(
+    'shape-mismatch',
+    `${op}: a stack [${rows}, ${cols}] has parts in ${segments.length} runs of formats.`,
+    { where: op, fix: 'Use a checkpoint whose weights of a layer are all in one format.' },
+  );
 }
 
 /** The group by which a segment wants its activations quantised, 0 if it wants them as they are. */

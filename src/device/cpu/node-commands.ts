@@ -23,6 +23,7 @@ import { type CompileOptions, mostRows, precisionOf } from './compile-options.js
 import { expertCommands, stacksOf } from './expert-commands.js';
 import { type CpuFeatureSlab, ownSlab } from './feature-slab.js';
 import type { Fusions } from './fusion.js';
+import { headLinearCommand } from './head-linear-commands.js';
 import { type LinearPlace, linearCommands } from './linear-commands.js';
 import type { DeviceMemory } from './memory.js';
 import { cacheOf, type NodeState, stateOf } from './placement.js';
@@ -104,6 +105,10 @@ export class NodeCommands {
           precisionOf(this.#options, node),
           mostRows(this.#options, node.x),
         );
+      }
+      case 'head-linear': {
+        const { packed } = ownMatrix(set, node.weight);
+        return [headLinearCommand(place, node, packed, at(node.x), at(node.out))];
       }
       case 'rope-append': {
         checkRope(node.rope, node.shape.headDim, limits.maxContext);

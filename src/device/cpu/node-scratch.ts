@@ -4,6 +4,7 @@ import { attentionScratchBytes, segmentsScratchBytes } from './attend-commands.j
 import { routeScratchBytes } from './commands.js';
 import { type CompileOptions, mostRows, precisionOf } from './compile-options.js';
 import { expertScratchBytes, stacksOf } from './expert-commands.js';
+import { headLinearScratchBytes } from './head-linear-commands.js';
 import { headTokens } from './kv-store.js';
 import { scratchBytes } from './linear-commands.js';
 import { cacheOf } from './placement.js';
@@ -23,6 +24,8 @@ export function nodeScratchBytes(options: CompileOptions, node: Node): number {
         precisionOf(options, node),
         threads,
       );
+    case 'head-linear':
+      return headLinearScratchBytes(threads);
     case 'rope-append':
       return ropeScratchBytes(node, threads);
     case 'attend': {

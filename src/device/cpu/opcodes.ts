@@ -34,6 +34,7 @@ export const OP_EXPERT_PAIRS = 31;
 export const OP_EXPERT_ROWS = 32;
 export const OP_EXPERT_LINEAR = 33;
 export const OP_EXPERT_SUM = 34;
+export const OP_HEAD_LINEAR = 35;
 export const OP_SHORT_CONV = 41;
 export const OP_GATED_DELTA = 42;
 export const OP_GATE = 43;

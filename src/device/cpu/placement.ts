@@ -1,7 +1,7 @@
 /** Which memory each op runs in, and so where each tensor is made. */
 import { KvantError } from '../../errors.js';
 import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
-import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf, kvTailOf } from '../kv.js';
+import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf, kvTailOf, sameHeads } from '../kv.js';
 import { nodeInputs, nodeOutput } from '../lifetimes.js';
 import type { StateShape } from '../state.js';
 import type { Vector } from '../weights.js';
@@ -44,6 +44,7 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'rms-norm':
       return ownVector(set, node.weight).memory;
     case 'linear':
+    case 'head-linear':
       return ownMatrix(set, node.weight).memory;
     case 'experts':
       return ownMatrix(set, node.gateUp).memory;
@@ -103,7 +104,7 @@ export function cacheOf(
   const place = kvPoolOf(caches, node.layer);
   const formats = place?.pool.spec.layers[place.index];
   const { kvHeads, headDim } = node.shape;
-  if (place === null || formats === undefined || formats.kvHeads !== kvHeads || formats.headDim !== headDim) {
+  if (place === null || formats === undefined || !sameHeads(formats, node.shape)) {
     const got = formats === undefined ? 'none' : `${formats.kvHeads} heads of ${formats.headDim}`;
     throw new KvantError(
       'shape-mismatch',

@@ -69,6 +69,7 @@ export function ropeAppendCommand(
       node.queriesOnly === true ? 1 : 0,
       layer.tail?.store ?? 0,
       layer.tail?.tables ?? 0,
+      node.shape.valueDim === undefined ? 0 : 1,
     ],
   };
 }

@@ -51,6 +51,7 @@ export const affineKv = {
   metaBytes: (format: AffineKv, headDim: number, kvHeads: number) =>
     affineGroups(format, headDim) * 4 * kvHeads,
   unusable: (_: AffineKv, headDim: number) => notPacked(headDim),
+  unusableLatent: (_: AffineKv, headDim: number) => notWhole(headDim),
 } as const satisfies KvFormatKind<AffineKv>;
 
 /** Bytes of `count` codes, in whole words. */
@@ -64,5 +65,9 @@ const WIDEST = 256;
 /** Quantised vectors are packed 16 values at a time. */
 export function notPacked(headDim: number): string | undefined {
   if (headDim > WIDEST) return `head_dim ${headDim} is more than ${WIDEST}`;
+  return notWhole(headDim);
+}
+
+function notWhole(headDim: number): string | undefined {
   return headDim % 16 === 0 ? undefined : `head_dim ${headDim} is no multiple of 16`;
 }

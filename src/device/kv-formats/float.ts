@@ -16,4 +16,5 @@ export const floatKv = {
   codeBytes: ({ dtype }: FloatKv, headDim: number) => headDim * (dtype === 'f32' ? 4 : 2),
   metaBytes: () => 0,
   unusable: () => undefined,
+  unusableLatent: () => undefined,
 } as const satisfies KvFormatKind<FloatKv>;

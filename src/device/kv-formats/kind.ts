@@ -51,4 +51,6 @@ export interface KvFormatKind<F extends KvFormatData = KvFormatData> {
   metaBytes(format: F, headDim: number, kvHeads: number): number;
   /** Why a layer of this head_dim cannot have the format, worded to follow "it stays float: "; undefined where it can. */
   unusable(format: F, headDim: number): string | undefined;
+  /** The same of a layer that keeps latents, of `headDim` numbers: V is a view of the vector, read from the middle on. Absent: no latent can. */
+  unusableLatent?(format: F, headDim: number): string | undefined;
 }

@@ -62,4 +62,6 @@ export const turboKv = {
   unusable: (_: TurboKv, headDim: number) =>
     notPacked(headDim) ??
     (hasTurboCodebook(headDim) ? undefined : `TurboQuant has no codebook for head_dim ${headDim}`),
+  // A part of a rotated vector is a part of nothing.
+  unusableLatent: () => 'values that are a view of the keys cannot be read from rotated ones',
 } as const satisfies KvFormatKind<TurboKv>;

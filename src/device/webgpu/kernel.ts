@@ -176,6 +176,16 @@ export interface LinearShape {
    * roles are `constants` (linear-gemv-append.ts), in place of norm and bias, and `tables`, `rope`, `keys`, `values`.
    */
   readonly append?: RopeAppendShape;
+  /**
+   * Each `rows` features from the first one of the matrix on are a head's, which reads columns of x of its own: from `from` on, `step` to
+   * the next. `first`: the head of the shard's first feature.
+   */
+  readonly heads?: {
+    readonly rows: number;
+    readonly from: number;
+    readonly step: number;
+    readonly first: number;
+  };
 }
 
 /** `var` lines for the bindings, in order. */

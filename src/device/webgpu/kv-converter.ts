@@ -51,11 +51,12 @@ export class KvConverter {
     this.#pairs = own('pairs of blocks', PAIRS * 8, USAGE.STORAGE | USAGE.COPY_DST);
     const params = new Map<string, GPUBuffer>();
     const groups = new Map<string, GPUBindGroup>();
-    this.#launches = spec.layers.map(({ kvHeads, headDim, key, value }, i) => {
+    this.#launches = spec.layers.map(({ kvHeads, headDim, valueDim, key, value }, i) => {
       const { keys, values } = layers[i]!;
       const stage = convertStage({
         kvHeads,
         headDim,
+        ...(valueDim === undefined ? {} : { valueDim }),
         blockTokens: spec.blockTokens,
         key,
         value,

@@ -7,12 +7,14 @@
 
 import { KvantError } from '../../errors.js';
 import {
+  badHeads,
   isFloatKv,
   type KvCaches,
   type KvLayerSpec,
   type KvPool,
   type KvPoolSpec,
   kvFormatName,
+  kvUnusable,
   MAX_HEAD_DIM,
 } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
@@ -124,7 +126,13 @@ export class GpuKvPool implements KvPool {
       };
       this.layers = spec.layers.map((layer, i) =>
         layer.state === undefined
-          ? { keys: side(layer, i, 'key'), values: side(layer, i, 'value') }
+          ? {
+              keys: side(layer, i, 'key'),
+              values:
+                layer.valueDim === undefined
+                  ? side(layer, i, 'value')
+                  : noSide(spec.blocks, create(`no values of layer ${i}`, NONE.bytes)),
+            }
           : stateCache(layer.state, spec.blocks, (bytes) => create(`states of layer ${i}`, bytes)),
       );
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
@@ -235,18 +243,24 @@ export function areGpuCaches(caches: KvCaches | null): caches is KvCaches<GpuKvP
 }
 
 /** A layer with state has it in the place of keys. What moves blocks binds values as well: a vector of nothing. */
+/** The layout of a side that holds nothing. */
+const NONE: KvLayout = { words: 0, groups: 0, metaHeads: 0, metaAt: 0, tablesAt: 0, bytes: 16 };
+
+function noSide(blocks: number, buffer: GPUBuffer): SideCache {
+  return { buffer, layout: NONE, blocks, floatStart: null };
+}
+
 function stateCache(shape: StateShape, blocks: number, create: (bytes: number) => GPUBuffer): LayerCache {
   const words = stateBytes(shape) / 4;
-  const none = { words: 0, groups: 0, metaHeads: 0, metaAt: 0, tablesAt: 0, bytes: 16 };
   const all = words * blocks;
   return {
     keys: {
       buffer: create(all * 4),
-      layout: { ...none, words, metaAt: all, tablesAt: all, bytes: all * 4 },
+      layout: { ...NONE, words, metaAt: all, tablesAt: all, bytes: all * 4 },
       blocks,
       floatStart: null,
     },
-    values: { buffer: create(16), layout: none, blocks, floatStart: null },
+    values: noSide(blocks, create(NONE.bytes)),
   };
 }
 
@@ -284,13 +298,18 @@ function checkSpec(spec: KvPoolSpec): void {
   if (blockTokens < 16 || blockTokens > 64 || (blockTokens & (blockTokens - 1)) !== 0) {
     throw misuse(`blocks of ${blockTokens} tokens: 16, 32 or 64 are possible`);
   }
-  for (const { headDim, key, value, state } of spec.layers) {
+  for (const layer of spec.layers) {
+    const { headDim, valueDim, key, value, state } = layer;
     if (state !== undefined) continue;
-    if (headDim % 4 !== 0 || headDim < 4 || headDim > MAX_HEAD_DIM) {
-      throw misuse(`a head_dim of ${headDim}: multiples of 4 up to ${MAX_HEAD_DIM} are possible`);
-    }
+    const bad = badHeads(layer);
+    if (bad !== undefined)
+      throw misuse(`${bad}: a head_dim of multiples of 4 up to ${MAX_HEAD_DIM} is possible`);
     for (const format of [key, value]) {
-      if (!codecOf(format).takes(format, headDim))
+      const takes =
+        valueDim === undefined
+          ? codecOf(format).takes(format, headDim)
+          : kvUnusable(format, layer) === undefined;
+      if (!takes)
         throw misuse(
           `${kvFormatName(format)} for a head_dim of ${headDim}: multiples of 8 up to 256 are possible`,
         );

@@ -1,7 +1,7 @@
 /** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and float-start ones. */
 
 import { KvantError } from '../../errors.js';
-import { type KvFormat, type KvPoolSpec, kvPoolOf } from '../kv.js';
+import { type KvFormat, type KvLayerSizes, type KvPoolSpec, kvPoolOf, sameHeads } from '../kv.js';
 import type { StateShape } from '../state.js';
 import { allRows } from './kernels/kv-rows.js';
 import type { GpuKvPool, LayerCache, SideCache } from './kv-pool.js';
@@ -21,7 +21,7 @@ export interface CacheKind {
 export function cacheOf(
   r: Pick<Resources, 'caches'>,
   index: number,
-  shape: { readonly kvHeads: number; readonly headDim: number },
+  shape: KvLayerSizes,
 ): { readonly pool: GpuKvPool; readonly kinds: readonly CacheKind[] } {
   const place = kvPoolOf(r.caches, index);
   const layer = place?.pool.spec.layers[place.index];
@@ -29,7 +29,7 @@ export function cacheOf(
   if (place === null || layer === undefined || cache === undefined) {
     throw mismatch(`layer ${index} has no cache in the pool`);
   }
-  if (layer.kvHeads !== shape.kvHeads || layer.headDim !== shape.headDim) {
+  if (!sameHeads(layer, shape)) {
     throw mismatch(
       `layer ${index} attends with ${shape.kvHeads}×${shape.headDim}, its cache is ${layer.kvHeads}×${layer.headDim}`,
     );

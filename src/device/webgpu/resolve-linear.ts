@@ -20,7 +20,17 @@ import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-h
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearShape, linearWork } from './linear-work.js';
 import { appendingWork, resolveAppending, slicesLeft } from './resolve-append.js';
-import { type Bound, type Bucket, bound, matrix, need, planes, type Resources, vector } from './resources.js';
+import {
+  type Bound,
+  type Bucket,
+  bound,
+  matrix,
+  need,
+  planes,
+  type Resources,
+  strideOf,
+  vector,
+} from './resources.js';
 
 /** In what form what a node gives goes to the linear behind it, or null where that reads f32. */
 export function handsOn(
@@ -146,6 +156,30 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
       ...(normed === null ? {} : { outNorm: vector(normed.norm.weight) }),
       ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
     });
+  });
+}
+
+/** Products of heads with matrices of their own, of f32 and in one order. A shard has whole heads. */
+export function resolveHeads(node: NodeOf<'head-linear'>, bucket: Bucket, r: Resources): Bound[] {
+  const { x, weight, heads, from, step, out } = node;
+  const rows = weight.rows / heads;
+  return matrix(weight).shards.map((shard) => {
+    const kernel = exactLinear({
+      rowKind: x.rows,
+      rows: Math.max(1, bucket[x.rows]),
+      n: shard.rows,
+      k: weight.cols,
+      weight: shard.layout,
+      xStride: strideOf(x.cols),
+      outStride: strideOf(out.cols),
+      outOffset: shard.rowStart,
+      bias: shard.bias !== null,
+      residual: false,
+      norm: null,
+      glu: null,
+      heads: { rows, from, step, first: shard.rowStart / rows },
+    });
+    return bound(kernel, r, { ...planes(shard), x: r.tensor(x), out: r.tensor(out) });
   });
 }
 

@@ -35,7 +35,15 @@ import { cacheOf, stateOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
 import { resolveExperts } from './resolve-experts.js';
-import { either, handsOn, mergeOf, only, resolveExact, resolveLinear } from './resolve-linear.js';
+import {
+  either,
+  handsOn,
+  mergeOf,
+  only,
+  resolveExact,
+  resolveHeads,
+  resolveLinear,
+} from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -53,6 +61,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
   switch (node.op) {
     // Norms and glus vanish into linears where those take them.
     case 'linear':
+    case 'head-linear':
     case 'rms-norm':
     case 'glu':
     case 'experts':
@@ -117,6 +126,8 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'linear':
       return node.exact === true ? resolveExact(node, bucket, r) : resolveLinear(node, bucket, r);
+    case 'head-linear':
+      return resolveHeads(node, bucket, r);
     case 'rope-append':
       return resolveRopeAppend(node, bucket, r);
     case 'attend':
@@ -367,10 +378,11 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
     if (isHead || shape.rows.only === 'floatStart') continue;
-    const slices = reduceSlices(r.capabilities, bucket[node.out.rows], shape.headDim);
+    const { valueDim = shape.headDim } = shape;
+    const slices = reduceSlices(r.capabilities, bucket[node.out.rows], valueDim);
     const reduceTo = (form: LeftBytes | null): Kernel =>
       once(r, `reduce ${slices} ${JSON.stringify(form)}`, shape, () => ({
-        stages: [reduceStage(shape, slices, form)],
+        stages: [reduceStage({ ...shape, headDim: valueDim }, slices, form)],
       }));
     let reduce = reduceTo(null);
     if (left === 'partials') reduce = only(reduce, (facts) => !mergesPartials(facts));

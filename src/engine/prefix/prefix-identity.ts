@@ -22,7 +22,9 @@ export function prefixIdentity(
     adapter: null,
     quantize: quantize ?? null,
     device: { kind, precision, deterministic },
-    layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
+    layers: kv.layers.map(({ key, value, valueDim }) =>
+      valueDim === undefined ? `${kvFormatName(key)}/${kvFormatName(value)}` : `latent ${kvFormatName(key)}`,
+    ),
     floatStart: kv.floatStart,
     ...(kv.floatHead === null ? {} : { floatHead: kv.floatHead }),
     ...(kv.floatTail === null ? {} : { floatTail: kv.floatTail }),

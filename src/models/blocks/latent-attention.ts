@@ -1,13 +1,15 @@
 /**
- * Latent attention (MLA, arXiv:2405.04434), in its plain form: of a latent of each token K and V are made for every head, and those are
- * cached. Part of a key, the same in all heads, is what rotates. A head of the cache has the rotating part first, then the rest; V, where
- * it is narrower, is filled up with zeros.
+ * Latent attention (MLA, arXiv:2405.04434), with the latents themselves in the cache. A token has one vector for all heads: what of a key
+ * rotates, then the normed latent c that K and V of every head are made of. A head's share of a score is `q · (Wk c) = (Wkᵀ q) · c`, and its
+ * result `Σ p (Wv c) = Wv (Σ p c)`: so Wk goes into the query and Wv behind attention, and attention is that of many query heads
+ * to one KV head, whose values are a part of its keys.
  *
- * A cache of latents would be smaller by an order of magnitude. It takes kernels whose keys are wider than 512 and whose values are a
- * part of them.
+ * Prompts are computed the same way, although to make K and V of them would take fewer operations: sums would have another order, and
+ * how a prompt was cut would show.
  */
 
-import type { Tensor } from '../../device/graph.js';
+import type { AttentionShape, QueryGrowth, Tensor } from '../../device/graph.js';
+import type { StackedRows } from '../layout.js';
 import type { LayerLayout, LayerPart } from './layout-builder.js';
 import type { Layer } from './stack.js';
 
@@ -25,10 +27,18 @@ export interface LatentShape {
 /** Of the norms of latents, whatever the model's others have. */
 const EPS = 1e-6;
 
-/** Elements of a head as it is cached. */
-export function latentHeadDim({ rotaryDim, plainDim, valueDim }: LatentShape): number {
-  return Math.max(rotaryDim + plainDim, valueDim);
+/** Numbers of a token in the cache. */
+export function latentDim({ rotaryDim, kvRank }: LatentShape): number {
+  return rotaryDim + kvRank;
 }
+
+/** What the cache of a layer keeps. */
+const cached = (shape: LatentShape): AttentionShape => ({
+  heads: shape.heads,
+  kvHeads: 1,
+  headDim: latentDim(shape),
+  valueDim: shape.kvRank,
+});
 
 /** `self_attn.{q_proj | q_a_proj, q_b_proj}`, `self_attn.{kv_a_proj_with_mqa, kv_b_proj, o_proj}` and norms of latents. */
 export function latentWeights(at: LayerLayout, hiddenSize: number, shape: LatentShape): void {
@@ -48,50 +58,67 @@ export function latentWeights(at: LayerLayout, hiddenSize: number, shape: Latent
   at.matrix('attention', 'kv-latent', hiddenSize, part(kvRank, 0));
   at.matrix('attention', 'k-rotary', hiddenSize, part(rotaryDim, kvRank));
   at.norm('kv-latent-norm', 'self_attn.kv_a_layernorm', kvRank);
-  at.matrix('attention', 'kv', kvRank, [
-    { tensor: 'self_attn.kv_b_proj', rows: heads * (plainDim + valueDim) },
-  ]);
+  // Of kv_b_proj a head has rows of K, then rows of V. Some converters have the parts as they are used here.
+  const each = plainDim + valueDim;
+  const stack = (tensor: string, rows: number): readonly StackedRows[] => [
+    { name: `self_attn.${tensor}.weight`, stack: heads, rows: heads * rows, first: 0 },
+  ];
+  const tensor = 'self_attn.kv_b_proj';
+  const ofKeys = { take: plainDim, of: each, from: 0 };
+  const ofValues = { take: valueDim, of: each, from: plainDim };
+  at.matrix(
+    'attention',
+    'k-heads',
+    plainDim,
+    [{ tensor, rows: heads * kvRank, pick: ofKeys, transposed: heads, within: stack('embed_q', kvRank) }],
+    { heads: { count: heads } },
+  );
+  at.matrix(
+    'attention',
+    'v-heads',
+    kvRank,
+    [{ tensor, rows: heads * valueDim, pick: ofValues, within: stack('unembed_out', valueDim) }],
+    { heads: { count: heads } },
+  );
   at.matrix('attention', 'output', heads * valueDim, [{ tensor: 'self_attn.o_proj', rows: hiddenSize }]);
-  at.cache({ heads, kvHeads: heads, headDim: latentHeadDim(shape) }, null);
+  at.cache(cached(shape), null);
 }
 
-/** Attends with normed hidden states. Returns `[tokens, heads · valueDim]`, before the output matrix. `scale`: multiplies the scores. */
+export interface LatentOptions {
+  /** The key of its rotation. */
+  readonly rope: string;
+  /** Multiplies the scores. */
+  readonly scale: number;
+  readonly queryGrowth?: QueryGrowth | null;
+}
+
+/** Attends with normed hidden states. Returns `[rows wanted, heads · valueDim]`, before the output matrix. */
 export function attendLatent(
   at: Layer,
   normed: Tensor,
   shape: LatentShape,
-  { rope, scale }: { readonly rope: string; readonly scale: number },
+  { rope, scale, queryGrowth = null }: LatentOptions,
 ): Tensor {
   const { ops } = at;
-  const { heads, rotaryDim, plainDim, valueDim, qRank } = shape;
-  const headDim = latentHeadDim(shape);
+  const { heads, rotaryDim, plainDim, kvRank, qRank } = shape;
+  const headDim = latentDim(shape);
   const latent = (name: string): Tensor =>
     ops.rmsNorm(at.linear(normed, name), at.vector(`${name}-norm`), EPS);
   const q = at.linear(qRank === null ? normed : latent('q-latent'), 'q');
-  const kv = at.linear(latent('kv-latent'), 'kv');
+  const of = { heads, step: plainDim + rotaryDim };
+  const absorbed = ops.headLinear(q, at.matrix('k-heads'), of);
+  const c = latent('kv-latent');
   const rotary = at.linear(normed, 'k-rotary');
   const each = { count: heads, toStep: headDim };
-  const [keys, values] = [heads * headDim, 2 * heads * headDim];
-  const fromQ = { ...each, x: q, fromStep: plainDim + rotaryDim };
-  const fromKv = { ...each, x: kv, fromStep: plainDim + valueDim };
-  const qkv = ops.columns(3 * heads * headDim, [
-    { ...fromQ, from: plainDim, to: 0, cols: rotaryDim },
-    { ...fromQ, from: 0, to: rotaryDim, cols: plainDim },
-    { ...each, x: rotary, fromStep: 0, from: 0, to: keys, cols: rotaryDim },
-    { ...fromKv, from: 0, to: keys + rotaryDim, cols: plainDim },
-    { ...fromKv, from: plainDim, to: values, cols: valueDim },
+  const key = { count: 1, fromStep: 0, toStep: 0, from: 0 };
+  const keys = heads * headDim;
+  const qk = ops.columns(keys + headDim, [
+    { ...each, x: q, fromStep: of.step, from: plainDim, to: 0, cols: rotaryDim },
+    { ...each, x: absorbed, fromStep: kvRank, from: 0, to: rotaryDim, cols: kvRank },
+    { ...key, x: rotary, toStep: rotaryDim, to: keys, cols: rotaryDim },
+    { ...key, x: c, toStep: kvRank, to: keys + rotaryDim, cols: kvRank },
   ]);
-  const layer = at.cache('kv');
-  const cached = { layer, heads, kvHeads: heads, headDim };
-  const centre = at.centreOf(layer);
-  const table = at.rope(rope);
-  const rotated = ops.ropeAppend(qkv, { ...cached, rope: table, centre });
-  const attended = ops.attend(rotated, {
-    ...cached,
-    scale,
-    ...(centre?.turns === true ? { centre: { ...centre, rope: table } } : {}),
-  });
-  if (valueDim === headDim) return attended;
-  const part = { x: attended, from: 0, to: 0, cols: valueDim, count: heads };
-  return ops.columns(heads * valueDim, [{ ...part, fromStep: headDim, toStep: valueDim }]);
+  const cache = { layer: at.cache('kv'), ...cached(shape) };
+  const rotated = ops.ropeAppend(qk, { ...cache, rope: at.rope(rope), queryGrowth });
+  return ops.headLinear(at.wanted(ops.attend(rotated, { ...cache, scale })), at.matrix('v-heads'), { heads });
 }

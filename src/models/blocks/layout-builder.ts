@@ -34,19 +34,20 @@ export interface LayerPart {
   /** The tensor has more rows: these are some of them. */
   readonly pick?: RowPick;
   /** See MatrixPart. */
+  readonly transposed?: number;
   readonly again?: boolean;
 }
 
 /** A layer's list of weights. */
 export interface LayerLayout {
   readonly index: number;
-  /** `others`: the same rows as some converters name them. `experts`, `float`: see MatrixSpec. */
+  /** `others`: the same rows as some converters name them. `experts`, `heads`, `float`: see MatrixSpec. */
   matrix(
     kind: MatrixKind,
     name: string,
     cols: number,
     parts: readonly LayerPart[],
-    more?: Pick<MatrixSpec, 'experts' | 'float'> & { readonly others?: readonly LayerPart[] },
+    more?: Pick<MatrixSpec, 'experts' | 'heads' | 'float'> & { readonly others?: readonly LayerPart[] },
   ): void;
   /** `tensor` stands below `layers.N.`, without `.weight`. `shape`: its length, or the rows it is stored in. */
   norm(name: string, tensor: string, shape: number | readonly number[]): void;
@@ -117,10 +118,11 @@ export function decoderLayout(config: CommonConfig, decoder: DecoderLayout): Wei
       index,
       matrix: (kind, name, cols, parts, { others, ...more } = {}) => {
         const stacked = (of: readonly LayerPart[]): MatrixPart[] =>
-          of.map(({ tensor, rows, bias = false, within, pick, again }) => ({
+          of.map(({ tensor, rows, bias = false, within, pick, transposed, again }) => ({
             ...part(at + tensor, rows, bias),
             ...(within && { within: within.map((stack) => below(at, stack)) }),
             ...(pick && { pick }),
+            ...(transposed && { transposed }),
             ...(again && { again }),
           }));
         const also = others === undefined ? {} : { otherParts: stacked(others) };
@@ -145,8 +147,9 @@ export function decoderLayout(config: CommonConfig, decoder: DecoderLayout): Wei
       state: (shape) => {
         cache.push({ layer: index, state: shape, heads: 0, kvHeads: 0, headDim: 0, window: null, group });
       },
-      cache: ({ heads, kvHeads, headDim }, window) => {
-        cache.push({ layer: index, heads, kvHeads, headDim, window, group });
+      cache: ({ heads, kvHeads, headDim, valueDim }, window) => {
+        const latent = valueDim === undefined ? {} : { valueDim };
+        cache.push({ layer: index, heads, kvHeads, headDim, ...latent, window, group });
       },
     });
   }

@@ -50,7 +50,8 @@ function readConfig(stated: ConfigFields, architecture: string): Ministral3Confi
   return { ...config, queryGrowth: readGrowth(ropeSection(fields), config.rope) };
 }
 
-function readGrowth(section: ConfigFields | null, rope: RopeParameters): QueryGrowth | null {
+/** `section`: of the rotation in config.json. */
+export function readGrowth(section: ConfigFields | null, rope: RopeParameters): QueryGrowth | null {
   // 0 is as good as none.
   const beta = section?.atLeastZero('llama_4_scaling_beta', 0) ?? 0;
   if (section === null || beta === 0) return null;

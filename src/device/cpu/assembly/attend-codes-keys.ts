@@ -11,8 +11,8 @@ import { rotate } from './rotation';
 const WIDE_ROWS: u32 = 3;
 /** Bytes that say the rest of an integer query: factor, then for up to 8 groups −c · Σ q (i32) and Σ q (f32). */
 export const FACTS_BYTES: usize = 80;
-/** Bytes of scales and biases of a tile: for each of up to 8 groups, 8 of each. */
-export const TILE_META_BYTES: usize = 512;
+/** Bytes of scales and biases of a tile: for each of up to 32 groups, 8 of each. */
+export const TILE_META_BYTES: usize = 2048;
 
 /** A query of `dim` floats as keys are stored, rotated where they are, to `to`. `spare`: `dim` floats. */
 export function turnQuery(side: usize, from: usize, to: usize, spare: usize, dim: u32): void {

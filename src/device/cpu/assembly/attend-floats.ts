@@ -2,8 +2,8 @@ import { readTileMeta, plainKeys } from './attend-codes-keys';
 import { plainValues } from './attend-codes-values';
 import {
   blockShift, dim, firstReaching, group, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads, partFrom, plainScratch, queries, scores,
-  seenFrom, seenTo, SPLIT_BYTES, splitSums, tileMeta, valueBytes, valueHalf, values, valueScratch, valueSide, wideKeys,
-  wideValues,
+  seenFrom, seenTo, SPLIT_BYTES, splitSums, storedHead, storedHeads, tileMeta, valueBytes, valueFrom, valueHalf, values, valueScratch,
+  valueSide, wideKeys, wideValues,
 } from './attend-job';
 import { scoreTile, widenKeys } from './attend-scores';
 import { addFloats1, addFloats2, addFloats6, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
@@ -27,7 +27,7 @@ export function scoreFloats(
     const position = base + t;
     const block = load<u32>(table + (position >> blockShift) * 4);
     const inBlock = position & blockMask;
-    const place: usize = keys + (block * kvHeads + h) * keyBytes;
+    const place: usize = keys + (block * storedHeads() + storedHead(h)) * keyBytes;
     // Rows of tokens from the first that reaches this tile to the last whose window still has it.
     const i0 = firstReaching(first, count, position);
     let i1 = count;
@@ -39,11 +39,7 @@ export function scoreFloats(
     const from: usize = queries + row * dim * 4;
     const tile = place + inBlock * dim * keySize;
     if (keyCodes) {
-      for (let i: u32 = inBlock; i < inBlock + TILE; i += 8) {
-        readTileMeta(keySide, block, h, kvHeads, i, blockShift, dim, tileMeta);
-        const at = place + i * load<u32>(keySide, SIDE_VECTOR_BYTES);
-        plainKeys(keySide, at, tileMeta, dim, plainScratch, wideKeys + (i - inBlock) * 4);
-      }
+      plainTile(place, block, h, inBlock);
       scoreTile(wideKeys, false, from, dim, rows, to);
     } else if (keyHalf && rows >= WIDEN_ROWS) {
       widenKeys(tile, wideKeys, dim);
@@ -52,6 +48,59 @@ export function scoreFloats(
       scoreTile(tile, keyHalf, from, dim, rows, to);
     }
   }
+}
+
+/** The 16 keys of codes from token `inBlock` of a block on as floats, to `wideKeys`. `place`: of the head in the block. */
+function plainTile(place: usize, block: u32, h: u32, inBlock: u32): void {
+  for (let i: u32 = inBlock; i < inBlock + TILE; i += 8) {
+    readTileMeta(keySide, block, storedHead(h), storedHeads(), i, blockShift, dim, tileMeta);
+    const at = place + i * load<u32>(keySide, SIDE_VECTOR_BYTES);
+    plainKeys(keySide, at, tileMeta, dim, plainScratch, wideKeys + (i - inBlock) * 4);
+  }
+}
+
+/**
+ * Weighted sums of V over `[a, b)` of the split into `splitSums`, where V is a view of K: a tile of 16 keys is brought into the order of
+ * values, 16 columns at a time, once for all rows. `valueDim` is a multiple of 16.
+ */
+export function addLatents(
+  table: usize, h: u32, firstRow: u32, base: u32, a: u32, b: u32, first: u32, count: u32,
+): void {
+  const blockMask: u32 = (1 << blockShift) - 1;
+  for (let t = a & ~(TILE - 1); t < b; t += TILE) {
+    const block = load<u32>(table + ((base + t) >> blockShift) * 4);
+    const inBlock = (base + t) & blockMask;
+    const place: usize = keys + block * keyBytes;
+    let from: usize = wideKeys + valueFrom * 64;
+    if (keyCodes) plainTile(place, block, h, inBlock);
+    else if (keyHalf) widenKeys(place + (inBlock * dim + valueFrom * TILE) * 2, from, dim - valueFrom);
+    else from = place + (inBlock * dim + valueFrom * TILE) * 4;
+    const low = max<u32>(a, t);
+    const high = min<u32>(b, t + TILE);
+    for (let d = valueFrom; d < dim; d += 16, from += 1024) {
+      for (let i: usize = 0; i < 256; i += 64) {
+        for (let j: usize = 0; j < 64; j += 16) turnFour(from + i * 4 + j, wideValues + j * 16 + i / 4);
+      }
+      addTokens(wideValues + (low - t) * 64, false, 0, 64, low, high, base, first, count, firstRow, d);
+    }
+  }
+}
+
+/** Four times four floats, rows 64 bytes apart, transposed. */
+// @ts-ignore: decorator
+@inline function turnFour(from: usize, to: usize): void {
+  const a = v128.load(from);
+  const b = v128.load(from, 64);
+  const c = v128.load(from, 128);
+  const d = v128.load(from, 192);
+  const ab = v128.shuffle<i32>(a, b, 0, 4, 1, 5);
+  const cd = v128.shuffle<i32>(c, d, 0, 4, 1, 5);
+  const ba = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
+  const dc = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
+  v128.store(to, v128.shuffle<i64>(ab, cd, 0, 2));
+  v128.store(to, v128.shuffle<i64>(ab, cd, 1, 3), 64);
+  v128.store(to, v128.shuffle<i64>(ba, dc, 0, 2), 128);
+  v128.store(to, v128.shuffle<i64>(ba, dc, 1, 3), 192);
 }
 
 /** Weighted sums of V over `[a, b)` of the split into `splitSums`. */
@@ -135,7 +184,8 @@ function addTokens(
     const j = first + (r + n - 1) / group;
     const from = max<u32>(a, seenFrom(i, base));
     const to = min<u32>(b, seenTo(j, base));
-    const low = max<u32>(a, seenFrom(j, base));
+    // What they see may begin behind b: then it is none of this piece.
+    const low = min<u32>(b, max<u32>(a, seenFrom(j, base)));
     const high = max<u32>(low, min<u32>(b, seenTo(i, base)));
     if (from < low) addApart(v, half, rest, step, a, from, low, base, first, firstRow, r, n, d);
     if (low < high) {

@@ -16,6 +16,9 @@ export let kvHeads: u32 = 0;
 export let dim: u32 = 0;
 /** Query heads of a KV head. */
 export let group: u32 = 0;
+/** V is a view of K, from this dim on: there is one KV head, and `kvHeads` are parts of its query heads. */
+export let latent: bool = false;
+export let valueFrom: u32 = 0;
 /** Most rows a unit may have. */
 export let maxRows: u32 = 0;
 export let scale: f32 = 0;
@@ -113,6 +116,8 @@ export function setUpJob(p: usize, thread: u32): void {
   const scratch: usize = load<u32>(p, 72) + load<u32>(p, 76) * thread;
   maxRows = load<u32>(p, 88);
   group = heads / kvHeads;
+  latent = load<u32>(p, 152) != 0;
+  valueFrom = latent ? dim - load<u32>(p, 152) : 0;
 
   queries = scratch;
   ownQueries = queries;
@@ -250,6 +255,7 @@ function useFloats(side: usize): void {
 /** A job on floats that lie in scratch alone: what weigh and merge (attend-softmax.ts) look at. `width`: floats of a row of sums. */
 export function setUpPlain(width: u32, statsAt: usize, sumsAt: usize, splitStatsAt: usize): void {
   dim = width;
+  latent = false;
   softcap = 0;
   valueHalf = false;
   stats = statsAt;
@@ -279,6 +285,23 @@ function useSides(side: usize): void {
   values = load<u32>(valueSide, SIDE_CODES);
   keyBytes = load<u32>(keySide, SIDE_HEAD_BYTES);
   valueBytes = load<u32>(valueSide, SIDE_HEAD_BYTES);
+  if (!latent) return;
+  // Codes are read as floats, once for scores and once for sums.
+  valueSide = keySide;
+  valueCodes = false;
+  valueHalf = keyHalf;
+  valueRotation = 0;
+}
+
+/** The stored head of a part of the query heads, and how many there are. */
+// @ts-ignore: decorator
+@inline export function storedHead(h: u32): u32 {
+  return latent ? 0 : h;
+}
+
+// @ts-ignore: decorator
+@inline export function storedHeads(): u32 {
+  return latent ? 1 : kvHeads;
 }
 
 /** The first position that a token sees. */

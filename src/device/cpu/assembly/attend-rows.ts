@@ -2,11 +2,11 @@ import { SIDE_VECTOR_BYTES } from '../kv-layout';
 import { addToMaximum, addToScores, centreScore, turnCentres } from './attend-centre';
 import { codeQuery, FACTS_BYTES, readTileMeta, scoreKeys, turnQuery } from './attend-codes-keys';
 import { addValues, WEIGHT_TILE } from './attend-codes-values';
-import { addFloats, addPlain, scoreFloats } from './attend-floats';
+import { addFloats, addLatents, addPlain, scoreFloats } from './attend-floats';
 import {
   beginsWith, blockShift, codeFacts, codeQueries, dim, firstReaching, group, head, heads, isTailPiece, keyBytes, keyCodes, keyHalf, keyMean, keys,
-  keySide, kvHeads, low, out, partFrom, plain, q, queries, scale, scores, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitOfPiece, splitStats,
-  splitSums, stats, sums, tail, tileMeta, useBefore, useHead, useOwn, useSplit, useTail, valueCodes, valueScratch, valueRotation, valueSide, wideKeys,
+  keySide, kvHeads, latent, low, out, partFrom, plain, q, queries, scale, scores, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitOfPiece, splitStats,
+  splitSums, stats, sums, tail, tileMeta, useBefore, useHead, useOwn, useSplit, useTail, valueCodes, valueFrom, valueScratch, valueRotation, valueSide, wideKeys,
   wideValues,
 } from './attend-job';
 import { merge, weigh } from './attend-softmax';
@@ -21,10 +21,10 @@ import { rotate } from './rotation';
 /** The first token of the unit at hand. */
 let unitToken: u32 = 0;
 
-/** Where the rows of a token and a KV head lie among q or the results: floats. */
+/** Where the rows of a token and a KV head lie among q: floats; among the results they are as much narrower as V is. */
 // @ts-ignore: decorator
-@inline function rowsAt(head: u32, token: u32): usize {
-  return (token * heads + head * group) * dim;
+@inline function rowsAt(head: u32, token: u32, width: u32 = dim): usize {
+  return (token * heads + head * group) * width;
 }
 
 /** The rows of a unit, scaled. f16 keys are 2^-112 too small: 2^100 is put here and 2^12 on the score. */
@@ -70,13 +70,14 @@ function fillQueries(h: u32, span: u32, token: u32, count: u32): void {
 /** `sum / weight` of every row to the output. */
 export function give(h: u32, span: u32, token: u32, count: u32): void {
   const bytes: usize = dim * 4;
-  let from: usize = sums;
+  const given = dim - valueFrom;
+  let from: usize = sums + valueFrom * 4;
   let weight: usize = stats + 4;
   for (let s: u32 = 0; s < span; s++) {
     for (let i: u32 = 0; i < count; i++) {
-      let to = out + rowsAt(h + s, token + i) * 4;
-      for (let g: u32 = 0; g < group; g++, from += bytes, to += bytes, weight += 8) {
-        times(from, to, f32x4.splat(<f32>1 / (load<f32>(weight) + sinkWeight((h + s) * group + g, weight))));
+      let to = out + rowsAt(h + s, token + i, given) * 4;
+      for (let g: u32 = 0; g < group; g++, from += bytes, to += given * 4, weight += 8) {
+        times(from, to, f32x4.splat(<f32>1 / (load<f32>(weight) + sinkWeight((h + s) * group + g, weight))), given);
         if (valueRotation != 0) rotate(valueRotation, to, spare, dim, true);
       }
     }
@@ -91,8 +92,8 @@ export function give(h: u32, span: u32, token: u32, count: u32): void {
 
 /** A row times a number. */
 // @ts-ignore: decorator
-@inline function times(from: usize, to: usize, factor: v128): void {
-  for (const end = from + dim * 4; from < end; from += 16, to += 16) v128.store(to, f32x4.mul(v128.load(from), factor));
+@inline function times(from: usize, to: usize, factor: v128, width: u32 = dim): void {
+  for (const end = from + width * 4; from < end; from += 16, to += 16) v128.store(to, f32x4.mul(v128.load(from), factor));
 }
 
 /**
@@ -151,7 +152,8 @@ function attendPart(table: usize, h: u32, span: u32, base: u32, first: u32, coun
     );
   } else {
     for (let s: u32 = 0; s < span; s++) {
-      if (valueCodes) addPlain(table, h + s, s * own, base, a, b, first, count);
+      if (latent) addLatents(table, h + s, s * own, base, a, b, first, count);
+      else if (valueCodes) addPlain(table, h + s, s * own, base, a, b, first, count);
       else addFloats(table, h + s, s * own, base, a, b, first, count);
     }
     // A head's or a tail's, among those that are stored rotated.

@@ -21,13 +21,15 @@ import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
  *
  * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, outputs, 0,
  *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done, keyMean, fine, coarse, dims,
- *  style, centresAt, floatQueriesAt, sinks, ends, tail, tailLayer, tailTables, reach]
+ *  style, centresAt, floatQueriesAt, sinks, ends, tail, tailLayer, tailTables, reach, valueDim]
  * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `outputs`: 0, or the address of the step's outputs if only their results
  * matter: units of several tokens that hold none are left out. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
  * unit to take, and the threads that found none left. `keyMean`: 0, or the mean that was taken off the keys (attend-centre.ts).
  * `sinks`: 0, or one more score of each head. `ends`: 0, or where the step says how far each token sees. `tail`: 0, or how many of the newest
  * positions a token sees as floats, which are in a store of their own. `reach`: 0,
  * or how many positions from itself on a token sees at most.
+ * `valueDim`: 0, or width of values that are a view of the keys: there is one KV head, and `kvHeads` are parts of its query heads, each a
+ * unit by itself.
  */
 const NEXT: usize = 92;
 const DONE: usize = 96;

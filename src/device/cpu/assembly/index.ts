@@ -6,7 +6,7 @@ import {
   OP_ACT, OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_ATTEND_SEGMENTS, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_EXPERT_LINEAR,
   OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM, OP_GLU, OP_LINEAR, OP_NORM, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
   OP_ROTATE, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
-  OP_COLUMNS, OP_GATE, OP_GATED_DELTA, OP_SELECTIVE_SCAN, OP_SHORT_CONV,
+  OP_COLUMNS, OP_GATE, OP_HEAD_LINEAR, OP_GATED_DELTA, OP_SELECTIVE_SCAN, OP_SHORT_CONV,
   OP_ADD_FEATURES, OP_ADD_GATHERED,
 } from '../opcodes';
 import { addFeatures, addGathered } from './add-rows';
@@ -21,6 +21,7 @@ import { convert } from './kv-convert';
 import { copyBlocks } from './kv-copy';
 import { gate } from './gate';
 import { gatedDelta } from './gated-delta';
+import { headLinear } from './head-linear';
 import { linear } from './matmul';
 import { norm } from './norm';
 import { quantizeRows } from './quantize-rows';
@@ -85,6 +86,7 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_EXPERT_ROWS: expertRows(p, thread, threads); break;
     case OP_EXPERT_LINEAR: expertLinear(p, thread, threads); break;
     case OP_EXPERT_SUM: expertSum(p, thread, threads); break;
+    case OP_HEAD_LINEAR: headLinear(p, thread, threads); break;
     case OP_GATED_DELTA: gatedDelta(p, thread, threads); break;
     case OP_COLUMNS: columns(p, thread, threads); break;
     case OP_SELECTIVE_SCAN: selectiveScan(p, thread, threads); break;

@@ -7,11 +7,11 @@ import { share } from './math';
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
  *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns, axes, rotary, queriesOnly, tailLayer,
- *  tailTables]
+ *  tailTables, keysOnly]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
  * `normAfter`: the norms follow the rotation. `beta`, `every`: of the growth of q by position; `every` 0: none.
  * `axes`: 0, or the axis of each pair, by which it turns with one of the three positions a token at `rotary`.
- * `queriesOnly`: qkv has q alone. `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
+ * `queriesOnly`: qkv has q alone; `keysOnly`: q and k, for V is a view of K. `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
  * `tailLayer`: 0, or where the same vectors are stored as floats besides.
  * `centre`: 0, or scales of keys, of queries, and the mean (KeyCentre of ../../graph.ts); `turns`: it is rotated with the split.
  */
@@ -51,7 +51,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const tailLayer: usize = load<u32>(p, 116);
   const tailTables: usize = load<u32>(p, 120);
 
-  const width = load<u32>(p, 112) != 0 ? heads : heads + 2 * kvHeads;
+  const width = load<u32>(p, 112) != 0 ? heads : load<u32>(p, 124) != 0 ? heads + kvHeads : heads + 2 * kvHeads;
   const from = share(tokens * width, thread, threads);
   const end = share(tokens * width, thread + 1, threads);
   const blockTokens: u32 = 1 << blockShift;

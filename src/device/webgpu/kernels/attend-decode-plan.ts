@@ -121,8 +121,9 @@ const WIDEST_HEAD = 512;
 const powerOfTwo = (n: number): boolean => n > 0 && Number.isInteger(n) && (n & (n - 1)) === 0;
 
 export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBytes: number): boolean {
-  const { headDim } = shape;
-  if (headDim > WIDEST_HEAD) return false;
+  const { headDim, valueDim } = shape;
+  // Latents are left to the portable kernel.
+  if (headDim > WIDEST_HEAD || valueDim !== undefined) return false;
   if (!unpacksWords(shape.key) || !unpacksWords(shape.value)) return false;
   const { subgroupSize: lanes, threads, unroll } = config;
   const plan = planDecode(shape, config);

@@ -63,11 +63,12 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
 const WIDEST_HEAD = 256;
 
 export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
-  const { key, value, headDim } = shape;
+  const { key, value, headDim, valueDim } = shape;
   const { matrix, keys, subgroupSize } = c;
   const { rows, subs, bytes, group } = planPrefill(shape, c);
   const threads = subs * subgroupSize;
   return (
+    valueDim === undefined &&
     [key, value].every((f) => !isFloatKv(f) || f.dtype === 'f16') &&
     matrix.result === 'f32' &&
     (matrix.component === 'f16' || matrix.component === 'f32') &&

@@ -52,8 +52,8 @@ type Mode = 'items' | 'tiles';
 const THREADS = 128;
 
 /** Bytes of scratch for one item, over all heads. */
-export function itemScratchBytes(shape: AttentionShape): number {
-  return shape.heads * (shape.headDim + 2) * 4;
+export function itemScratchBytes({ heads, headDim, valueDim = headDim }: AttentionShape): number {
+  return heads * (valueDim + 2) * 4;
 }
 
 /** Roles: step, q, keys, values, tables, out (or scratchHanded), params; scratchSums, scratchTops, or those of a float head. */
@@ -62,7 +62,7 @@ export function attendScratch(shape: AttendShape): Readonly<Record<string, numbe
   const { sums, tops } = partialNames(shape.rows);
   // Of a head there is one for each row, and a row has at least one item besides.
   return {
-    [sums]: shape.maxItems * shape.heads * shape.headDim * 4,
+    [sums]: shape.maxItems * shape.heads * (shape.valueDim ?? shape.headDim) * 4,
     [tops]: shape.maxItems * shape.heads * 8,
   };
 }
@@ -83,7 +83,8 @@ export const portableTiles: Variant<AttendShape> = {
 export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel {
   const tiles = coreStage(shape, workgroupBytes, 'tiles');
   if (shape.maxItems === 0) return { stages: [tiles] };
-  const stages = [coreStage(shape, workgroupBytes, 'items'), reduceStage(shape), tiles];
+  const reduce = reduceStage({ ...shape, headDim: shape.valueDim ?? shape.headDim });
+  const stages = [coreStage(shape, workgroupBytes, 'items'), reduce, tiles];
   return { stages, scratch: attendScratch(shape) };
 }
 
@@ -103,11 +104,14 @@ function sizes(shape: AttendShape, workgroupBytes: number, mode: Mode): { chunk:
 /** head_dim and formats are in the text; the rest is parameters, so that layers of many shapes share a pipeline. */
 function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stage {
   const { heads, kvHeads, headDim, window, softcap } = shape;
+  const { valueDim } = shape;
   const vectors = headDim / 4;
+  // Of latents the values are the last part of the keys, which are staged already.
+  const given = (valueDim ?? headDim) / 4;
   const { chunk, rows } = sizes(shape, workgroupBytes, mode);
   const tokens = mode === 'items' ? 1 : ATTENTION_TILE;
   const rowBlocks = Math.ceil(((heads / kvHeads) * tokens) / rows);
-  const cells = rows * vectors;
+  const cells = rows * given;
   const owned = Math.ceil(cells / THREADS);
   const p = new Params();
   const text = {
@@ -134,7 +138,9 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     STEP_BINDING,
     { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'keys', access: 'read', type: cacheType(shape.key) },
-    { name: 'values', access: 'read', type: cacheType(shape.value) },
+    ...(valueDim === undefined
+      ? [{ name: 'values', access: 'read', type: cacheType(shape.value) } as const]
+      : []),
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
   const out = attendOut(shape);
@@ -147,8 +153,8 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   // A thread owns the cells `lid + THREADS · j`, each (row r, dims 4 d … 4 d + 3).
   const cell = (body: string): string => `for (var j = 0u; j < ${owned}u; j++) {
       let cell = lid + j * ${THREADS}u;
-      let r = cell / ${vectors}u;
-      let d = cell % ${vectors}u;
+      let r = cell / ${given}u;
+      let d = cell % ${given}u;
       ${cells % THREADS === 0 ? '' : `if (cell >= ${cells}u) { break; }`}
       ${body}
     }`;
@@ -253,7 +259,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     mode === 'items'
       ? `
   ${cell(`let row = row_block * ${rows}u + r;
-      if (row < row_count) { ${partials.sums}[(item_at * heads + kv * group + row) * ${vectors}u + d] = acc[j]; }`)}
+      if (row < row_count) { ${partials.sums}[(item_at * heads + kv * group + row) * ${given}u + d] = acc[j]; }`)}
   if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
     ${partials.tops}[item_at * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
   }`
@@ -264,7 +270,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
         let denominator = total_sum[r];
         ${turn === null ? '' : `total[j] = ${turn.cell('cell')} * vec4<f32>(${[0, 1, 2, 3].map((e) => tableWord(values, valueNumbers, `d * 4u + ${e}u`)).join(', ')});`}
         let value = ${dividedText('total[j]', 'denominator', 'vec4<f32>(0.0)', sinkText(shape.sinks, 'kv * group + row % group', 'total_top[r]'))};
-        ${out.store(`((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d`, 'value')}
+        ${out.store(`((first_token + row / group) * heads + kv * group + row % group) * ${given}u + d`, 'value')}
       }`)}`;
   const tileState =
     mode === 'items'
@@ -276,11 +282,11 @@ ${mode === 'items' ? '' : out.helper}
 ${STEP_WGSL}
 ${KV_WGSL}
 ${readers.keys.declarations}
-${readers.values.declarations}
+${valueDim === undefined ? readers.values.declarations : ''}
 ${inHeads.keys?.declarations ?? ''}
-${inHeads.values?.declarations ?? ''}
+${valueDim === undefined ? (inHeads.values?.declarations ?? '') : ''}
 ${turn?.functions ?? ''}
-var<workgroup> queries: array<vec4<f32>, ${cells}>;
+var<workgroup> queries: array<vec4<f32>, ${rows * vectors}>;
 var<workgroup> staged: array<vec4<f32>, ${chunk * vectors}>;
 var<workgroup> scores: array<f32, ${rows * chunk}>;
 var<workgroup> top: array<f32, ${rows}>;
@@ -298,10 +304,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${locate}
   ${rowsSkipped(shape.rows, text.maxBlocks, 'slot')}
   ${readers.keys.prepare(THREADS)}
-  ${readers.values.prepare(THREADS)}
+  ${valueDim === undefined ? readers.values.prepare(THREADS) : ''}
   let table = slot * ${text.maxBlocks};
   ${window === null ? '' : `// What lies before the windows of all rows may be another sequence's by now.\n  let oldest = ${low(mode === 'items' ? 'last' : `(p_first + row_block * ${rows}u / group)`)};`}
-  for (var i = lid; i < ${cells}u; i += ${THREADS}u) {
+  for (var i = lid; i < ${rows * vectors}u; i += ${THREADS}u) {
     let row = row_block * ${rows}u + i / ${vectors}u;
     var v = vec4<f32>(0.0);
     if (row < row_count) {
@@ -346,7 +352,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         scores[i] = s;
       }
       workgroupBarrier();
-      ${stage('values')}
+      ${valueDim === undefined ? stage('values') : ''}
       if (lid < ${rows}u) {
         let before = top[lid];
         var now = before;
@@ -366,7 +372,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
       }
       workgroupBarrier();
       ${cell(`var a = acc[j] * shrink[r];
-      for (var c = 0u; c < ${chunk}u; c++) { a = fma(vec4<f32>(scores[r * ${chunk}u + c]), staged[c * ${vectors}u + d], a); }
+      for (var c = 0u; c < ${chunk}u; c++) { a = fma(vec4<f32>(scores[r * ${chunk}u + c]), staged[c * ${vectors}u + ${vectors - given}u + d], a); }
       acc[j] = a;`)}
     }
     workgroupBarrier();
@@ -375,7 +381,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}${ahead ? ` ahead${shape.ahead === 'window' ? ' by the window' : ''}` : ''}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${valueDim === undefined ? '' : `→${valueDim}`}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}${ahead ? ` ahead${shape.ahead === 'window' ? ' by the window' : ''}` : ''}`,
     wgsl,
     bindings,
     params: p.words,

@@ -15,6 +15,7 @@ import { GROUPS_PARAMETER } from './rolled.js';
 export interface ConvertShape {
   readonly kvHeads: AttentionShape['kvHeads'];
   readonly headDim: AttentionShape['headDim'];
+  readonly valueDim?: number;
   readonly blockTokens: number;
   readonly key: KvFormat;
   readonly value: KvFormat;
@@ -27,14 +28,15 @@ export interface ConvertShape {
   readonly floatStartValues: number | null;
 }
 
-/** Roles: pairs, keys, values; floatStartKeys, floatStartValues where those have buffers. Dispatched over (units, tokens, pairs). */
+/** Roles: pairs, keys; values where they are stored; floatStartKeys, floatStartValues where those have buffers. Dispatched over (units, tokens, pairs). */
 export function convertStage(shape: ConvertShape): Stage & { readonly units: number } {
   const { kvHeads, headDim, blockTokens, floatStart } = shape;
   const p = new Params();
   const shared = { kvHeads: p.u32(kvHeads), blockTokens: p.u32(blockTokens) };
   const place = { headDim, kvHeads, blockTokens };
   const bindings: Binding[] = [{ name: 'pairs', access: 'read', type: 'array<u32>' }];
-  const formats = [shape.key, shape.value];
+  const latent = shape.valueDim !== undefined;
+  const formats = latent ? [shape.key] : [shape.key, shape.value];
   const plan = storePlan(formats, headDim);
   const lanes = storeLanes(plan);
   const sideText = (name: 'keys' | 'values') => {
@@ -57,7 +59,7 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
     return { reader, store: storeText(side, sideNumbers(p, side, shared), plan, null), from: from ?? 0 };
   };
   const keys = sideText('keys');
-  const values = sideText('values');
+  const values = latent ? null : sideText('values');
   // A workgroup has a head, or two.
   const units = Math.ceil(kvHeads / plan.heads);
   bindings.push(p.binding);
@@ -71,9 +73,9 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
 ${KV_WGSL}
 ${storeWgsl(plan, formats)}
 ${keys.reader.declarations}
-${values.reader.declarations}
+${values?.reader.declarations ?? ''}
 ${keys.store.declarations}
-${values.store.declarations}
+${values?.store.declarations ?? ''}
 @compute @workgroup_size(${plan.threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         ${lanes.parameter}) {
@@ -81,16 +83,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${storeVariables(plan, formats)}
   let token_at = wid.y;
   let block = pairs[wid.z * 2u + 1u];
-  if (wid.x < ${units}u) {${branch(keys, 'wid.x')}
+  ${
+    values === null
+      ? branch(keys, 'wid.x')
+      : `if (wid.x < ${units}u) {${branch(keys, 'wid.x')}
   } else {${branch(values, `wid.x - ${units}u`)}
+  }`
   }
 }`;
   return {
-    label: `kv convert ${kvHeads}×${headDim}`,
+    label: `kv convert ${kvHeads}×${headDim}${latent ? ' latents' : ''}`,
     wgsl,
     bindings,
     params: p.words,
-    units: 2 * units,
+    units: (latent ? 1 : 2) * units,
     workgroups: () => {},
   };
 }

@@ -10,12 +10,13 @@ import { codecOf } from './kv-formats/list.js';
 import type { KvSideNumbers, KvSideSpec } from './kv-formats/side.js';
 import { rolledBound } from './rolled.js';
 
-/** Threads of a head: enough for 256 elements, and where two lie side by side for 128; twice as many for wider ones. */
+/** Threads of a head: enough for 256 elements, and where two lie side by side for 128; twice or four times as many for wider ones. */
 const MOST_LANES = 64;
 const LANES = 32;
 
 export function storePlan(formats: readonly KvFormat[], headDim: number): StorePlan {
-  const most = headDim / 4 <= MOST_LANES ? MOST_LANES : 2 * MOST_LANES;
+  let most = MOST_LANES;
+  while (most < headDim / 4) most *= 2;
   if (!formats.some((f) => codecOf(f).pairsHeads)) return { heads: 1, lanes: most, threads: most, own: '' };
   const lanes = headDim / 4 <= LANES ? LANES : most;
   return { heads: 2, lanes, threads: 2 * lanes, own: '[half_]' };
@@ -71,7 +72,8 @@ function arraysText(plan: StorePlan, formats: readonly KvFormat[]): string {
   const { lanes, own } = plan;
   const lines: string[] = [];
   const needs = formats.map(needsOf);
-  if (needs.some(({ codes }) => codes)) lines.push(ownArray(plan, 'codes_', 'array<u32, 256>'));
+  if (needs.some(({ codes }) => codes))
+    lines.push(ownArray(plan, 'codes_', `array<u32, ${Math.max(256, 4 * lanes)}>`));
   if (needs.some(({ range }) => range))
     lines.push(
       ownArray(plan, 'lows_', `array<f32, ${lanes}>`),

@@ -37,9 +37,12 @@ const EXACT_TILE = { rows: 8, features: 4 } as const;
 /** Of weights that are unpacked 32 at a time: a lane keeps as many numbers of each row. */
 const EXACT_WIDE_TILE = { rows: 4, features: 4 } as const;
 
-/** For products whose x is never rounded: routers. Its order of sums knows nothing of the rows. */
+/** For products whose x is never rounded: of routers, and of heads each by itself. Its order of sums knows nothing of the rows. */
 export function exactLinear(shape: LinearShape): Kernel {
-  if (shape.rows < EXACT_ROWS) return buildGemv(shape, DETERMINISTIC_ROWS);
+  // A workgroup's features are one head's.
+  const { heads } = shape;
+  if (shape.rows < EXACT_ROWS || (heads && heads.rows % 16 !== 0))
+    return buildGemv(shape, DETERMINISTIC_ROWS);
   const tile = pieceOf(shape.weight).cols <= 8 ? EXACT_TILE : EXACT_WIDE_TILE;
   return buildGemv(shape, tile.rows, tile.features);
 }
@@ -56,6 +59,8 @@ interface Frame {
   readonly head: string;
   /** `let` lines of the sizes: `n`, `rows`, `pieces`, `words` and `meta_words` of a row. */
   readonly sizes: string;
+  /** Statement for kernels whose features from `first` on are one head's. */
+  readonly headOf: string;
   /** Statement that writes `value` for row `m` and feature `g`. */
   store(value: string): string;
 }
@@ -74,6 +79,11 @@ function frameOf(shape: LinearShape): Frame {
   const outStride = p.u32(shape.outStride);
   const outOffset = p.u32(shape.outOffset);
 
+  const { heads } = shape;
+  const headOf = heads
+    ? `x_base = ${p.u32(heads.from / 4)} + (${p.u32(heads.first)} + first / ${p.u32(heads.rows)}) * ${p.u32(heads.step / 4)};`
+    : '';
+
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
@@ -86,17 +96,18 @@ function frameOf(shape: LinearShape): Frame {
   bindings.push({ name: 'out', access: 'read_write', type: 'array<f32>' });
 
   // Columns beyond the last are zeros: what pads a row of x may be anything, NaN too.
-  const at = `x[row * ${xVectors} + v]`;
+  const at = `x[row * ${xVectors} + ${heads ? 'x_base + ' : ''}v]`;
   const masked = `select(vec4<f32>(0.0), ${at}, vec4<u32>(v * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(${columns}))`;
   const whole = k % 4 === 0 ? at : masked;
   const beyond = k % 32 === 0 ? '' : `if (v * 4u >= ${columns}) { return vec4<f32>(0.0); }`;
   return {
     bindings,
     params: p.words,
-    head: `${declareBindings(bindings)}
+    head: `${declareBindings(bindings)}${heads ? '\nvar<private> x_base: u32;' : ''}
 fn load_x(row: u32, v: u32) -> vec4<f32> { ${beyond} return ${whole}; }`,
     sizes: `let n = ${n}; let rows = step[0][${kind}]; let pieces = ${pieces}; let words = ${words};
   ${weight.kind === 'float' ? '' : `let meta_words = ${metaWords};`}`,
+    headOf,
     store: (value) => `{
       let at = m * ${outStride} + ${outOffset} + g;
       out[at] = ${value}${shape.bias ? ' + bias[g]' : ''}${shape.residual ? ' + residual[at]' : ''};
@@ -174,6 +185,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let first = (wid.x + wid.y * nwg.x) * ${FEATURES}u;
   let row_start = wid.z * ${rowsAtOnce}u;
   if (first >= n || row_start >= rows) { return; }
+  ${frame.headOf}
   let lane = lid % ${LANES}u;
   let f = first + lid / ${LANES}u${own === 1 ? '' : ` * ${own}u`};
   ${each((r) => `${features.map((j) => `var ${sum(r, j)} = 0.0;`).join(' ')} let row${r} = min(row_start + ${r}u, rows - 1u);`)}

@@ -36,8 +36,10 @@ import { GROUPS_PARAMETER } from './rolled.js';
 export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
   const centred = shape.centred === true;
+  /** V is a view of K: there is none in a row of qkv, and none is stored. */
+  const latent = shape.valueDim !== undefined;
   /** Heads of K and of V in a row of qkv. */
-  const others = shape.queriesOnly === true ? '0u' : '2u * kv_heads';
+  const others = shape.queriesOnly === true ? '0u' : latent ? 'kv_heads' : '2u * kv_heads';
   const p = new Params();
   const text = {
     heads: p.u32(heads),
@@ -55,12 +57,13 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const shared = { kvHeads: text.kvHeads, blockTokens: `${shape.blockTokens}u` };
   const keyNumbers = sideNumbers(p, keys, shared);
   const valueNumbers = sideNumbers(p, values, shared);
-  const formats = [shape.key, shape.value];
+  const formats = latent ? [shape.key] : [shape.key, shape.value];
   const plan = storePlan(formats, headDim);
   const whole = `whole${plan.own}`;
   const wide = Math.max(64, plan.lanes);
   // Of one format they have one text.
-  const alike = codecOf(shape.key).sidesAlike && kvFormatName(shape.key) === kvFormatName(shape.value);
+  const alike =
+    !latent && codecOf(shape.key).sidesAlike && kvFormatName(shape.key) === kvFormatName(shape.value);
   const of = (value: string, key: string): string => (value === key ? key : `select(${key}, ${value}, is_v)`);
   const storeBoth = alike
     ? storeText(
@@ -103,7 +106,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     });
   bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
   bindings.push({ name: 'keys', access: 'read_write', type: sideType(keys) });
-  bindings.push({ name: 'values', access: 'read_write', type: sideType(values) });
+  if (!latent) bindings.push({ name: 'values', access: 'read_write', type: sideType(values) });
   const norm =
     normEps === null
       ? ''
@@ -158,7 +161,9 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const [keyBase, valueBase] = [`${rows.keyBase}u`, `${rows.valueBase}u`];
   const stored = alike
     ? [apart(storeKey, of(valueBase, keyBase), ' - select(0u, kv_heads, is_v)', '')]
-    : [apart(storeValue, valueBase, ' - kv_heads', 'if (is_v) '), apart(storeKey, keyBase, '', '')];
+    : latent
+      ? [apart(storeKey, keyBase, '', '')]
+      : [apart(storeValue, valueBase, ' - kv_heads', 'if (is_v) '), apart(storeKey, keyBase, '', '')];
   const { head } = rows;
   /** Of a head's positions the side that is float anyway is stored as ever. */
   const beforeHead = (
@@ -177,8 +182,8 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       ? stored
       : [
           `else if (token.z < ${head.tokens}u) {
-    if (is_v) { let kv = head - heads - kv_heads; ${beforeHead(values, valueNumbers, storeText(values, valueNumbers, plan, 'token.z'), valueBase)} }
-    else { let kv = head - heads; ${beforeHead(keys, keyNumbers, storeText(keys, keyNumbers, plan, 'token.z'), keyBase)} }
+    ${latent ? '' : `if (is_v) { let kv = head - heads - kv_heads; ${beforeHead(values, valueNumbers, storeText(values, valueNumbers, plan, 'token.z'), valueBase)} } else`}
+    { let kv = head - heads; ${beforeHead(keys, keyNumbers, storeText(keys, keyNumbers, plan, 'token.z'), keyBase)} }
   }`,
           ...stored,
         ];
@@ -205,7 +210,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const ofKeys =
     storeKey.fetch === '' ? '' : `if (${turn === null ? '!is_q && ' : ''}!is_v) { ${storeKey.fetch} }`;
   const tables = [
-    storeValue.fetch === '' ? '' : `if (is_v) { ${storeValue.fetch} }`,
+    latent || storeValue.fetch === '' ? '' : `if (is_v) { ${storeValue.fetch} }`,
     [ofQueries, ofKeys].filter(Boolean).join(' else '),
   ].filter(Boolean);
   const wgsl = `${declareBindings(bindings)}
@@ -216,7 +221,7 @@ ${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? `array<f32,
 ${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs, whole)}
 ${rope?.axes === undefined ? '' : `${STEP_ROTARY_WGSL}${axesWgsl(rope.axes)}\n`}${given?.wgsl ?? ''}
 ${storeKey.declarations}
-${alike ? '' : storeValue.declarations}
+${alike || latent ? '' : storeValue.declarations}
 @compute @workgroup_size(${plan.threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         ${lanes.parameter}) {
@@ -248,12 +253,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
     if (active_) { out[(row * heads + head) * vectors + lid] = v; }
   } ${stores.join(' ')}
 }`;
-  const workgroups =
-    Math.ceil(heads / plan.heads) + (shape.queriesOnly === true ? 0 : 2 * Math.ceil(kvHeads / plan.heads));
+  const sides = shape.queriesOnly === true ? 0 : latent ? 1 : 2;
+  const workgroups = Math.ceil(heads / plan.heads) + sides * Math.ceil(kvHeads / plan.heads);
   return {
     stages: [
       {
-        label: `rope-append ${heads}/${kvHeads}×${headDim}${rowsName(rows)}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
+        label: `rope-append ${heads}/${kvHeads}×${headDim}${latent ? ' latents' : ''}${rowsName(rows)}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
         wgsl,
         bindings,
         params: p.words,
