@@ -1,12 +1,17 @@
 /** Decoded files beside PIL's pixels (scripts/fixtures/media.py), by either decoder, and files that are no pictures. */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import { checkImage, decodeImage } from './decode.js';
 
-const files = JSON.parse(
-  readFileSync(new URL('../../test/fixtures/media/files.json', import.meta.url), 'utf8'),
-) as { name: string; base64: string; width: number; height: number; sha256: string; dropped?: string }[];
+const files = readPacked(new URL('../../test/fixtures/media/files.json.gz', import.meta.url)) as {
+  name: string;
+  base64: string;
+  width: number;
+  height: number;
+  sha256: string;
+  dropped?: string;
+}[];
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const bytesOf = (name: string): Uint8Array =>
   Buffer.from(files.find((f) => f.name === name)!.base64, 'base64');

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { ConfigFields } from './config-fields.js';
 import { parseRope, readRotaryDims } from './rope-config.js';
@@ -15,8 +15,8 @@ interface RopeCase {
   readonly context?: number;
 }
 
-const fixture = JSON.parse(
-  readFileSync(new URL('../../test/fixtures/models/rope-frequencies.json', import.meta.url), 'utf8'),
+const fixture = readPacked(
+  new URL('../../test/fixtures/models/rope-frequencies.json.gz', import.meta.url),
 ) as { cases: Record<string, RopeCase> };
 
 /** A family that can do all. */

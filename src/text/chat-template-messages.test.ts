@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import { ChatTemplate } from './chat-template.js';
 
-const jsonPrompts = JSON.parse(await readFile('test/fixtures/text/json-prompts.json', 'utf8')) as {
+const jsonPrompts = readPacked('test/fixtures/text/json-prompts.json.gz') as {
   readonly calls: {
     readonly template: string;
     readonly cases: readonly { readonly arguments: string; readonly rendered: string }[];

@@ -1,7 +1,8 @@
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import { ChatTemplate, type RenderOptions } from './chat-template.js';
 import { Tokenizer } from './tokenizer.js';
 
@@ -23,7 +24,7 @@ interface Fixture {
   })[];
 }
 
-const fixture = JSON.parse(await readFile('test/fixtures/text/chat-templates.json', 'utf8')) as Fixture;
+const fixture = readPacked('test/fixtures/text/chat-templates.json.gz') as Fixture;
 
 function optionsOf(sample: Case): RenderOptions {
   return { tools: sample.tools, kwargs: sample.kwargs, addGenerationPrompt: sample.addGenerationPrompt };

@@ -2,6 +2,7 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import { ChatTemplate } from './chat-template.js';
 import { Tokenizer } from './tokenizer.js';
 
@@ -28,11 +29,7 @@ interface Fixture {
   }[];
 }
 
-async function json<T>(path: string): Promise<T> {
-  return JSON.parse(await readFile(path, 'utf8')) as T;
-}
-
-const fixtures = await json<Record<Name, Fixture>>('test/fixtures/text/tokenizers.json');
+const fixtures = readPacked('test/fixtures/text/tokenizers.json.gz') as Record<Name, Fixture>;
 
 describe.each(Object.keys(FOLDERS) as Name[])('Tokenizer of %s', (name) => {
   let tokenizer: Tokenizer;
@@ -71,7 +68,7 @@ describe('Tokenizer of demo-text', () => {
       readonly continuation_ids: readonly number[];
       readonly continuation_text: string;
     }
-    const { cases } = await json<{ cases: Case[] }>('test/fixtures/demo-text.json');
+    const { cases } = readPacked('test/fixtures/demo-text.json.gz') as { cases: Case[] };
     const tokenizer = await Tokenizer.load(FOLDERS['demo-text']);
     const template = await ChatTemplate.load(FOLDERS['demo-text']);
     expect(cases.length).toBeGreaterThan(5);

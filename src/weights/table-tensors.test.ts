@@ -1,15 +1,12 @@
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../test/fixtures/read-packed.js';
 import { failure, folderWith, raw, safetensors, type TestTensor } from '../../test/fixtures/weights/build.js';
 import { wholeRowBytes } from '../device/weights.js';
 import { Checkpoint } from './checkpoint.js';
 import { dequantiseRows } from './dequantise.js';
 
 /** Matrices of MLX and gpt-oss (scripts/fixtures/tables.py): two experts of 6 rows and 64 columns. */
-const fixture = JSON.parse(await readFile('test/fixtures/weights/tables.json', 'utf8')) as Record<
-  string,
-  Record<string, string>
->;
+const fixture = readPacked('test/fixtures/weights/tables.json.gz') as Record<string, Record<string, string>>;
 const bytesOf = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text, 'base64'));
 const [EXPERTS, ROWS, COLS] = [2, 6, 64];
 const STACK = { rows: EXPERTS * ROWS, cols: COLS, stack: EXPERTS };

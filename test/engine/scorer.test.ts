@@ -1,8 +1,8 @@
 /** Teacher-forced scoring of demo-text against transformers: the log-probability of every token of its continuations. */
-import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OfflineRunner } from '../../src/engine/offline-runner.js';
 import { Scorer } from '../../src/engine/scorer.js';
+import { readPacked } from '../fixtures/read-packed.js';
 
 interface DemoCase {
   readonly prompt_ids: readonly number[];
@@ -10,9 +10,9 @@ interface DemoCase {
   readonly logprobs: readonly number[];
 }
 
-const { cases } = JSON.parse(
-  readFileSync(new URL('../fixtures/demo-text.json', import.meta.url), 'utf8'),
-) as { cases: readonly DemoCase[] };
+const { cases } = readPacked(new URL('../fixtures/demo-text.json.gz', import.meta.url)) as {
+  cases: readonly DemoCase[];
+};
 const short = cases.filter(({ prompt_ids }) => prompt_ids.length < 600);
 const CONTEXT = 800;
 

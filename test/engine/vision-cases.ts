@@ -1,6 +1,6 @@
 /** The fixtures of demo-vision: conversations with pictures, and what the reference answers. */
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { readPacked } from '../fixtures/read-packed.js';
 
 export const MODEL = join(import.meta.dirname, '../../models/demo-vision');
 
@@ -14,9 +14,9 @@ export interface Case {
   readonly continuation_ids: readonly number[];
 }
 
-export const { cases } = JSON.parse(
-  readFileSync(join(import.meta.dirname, '../fixtures/demo-vision.json'), 'utf8'),
-) as { cases: readonly Case[] };
+export const { cases } = readPacked(join(import.meta.dirname, '../fixtures/demo-vision.json.gz')) as {
+  cases: readonly Case[];
+};
 
 /** The messages with their pictures in them, as data URLs. */
 export function withImages({ images, messages }: Case): { role: string; content: unknown }[] {

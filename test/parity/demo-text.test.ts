@@ -3,12 +3,12 @@
  * continuation and the log-probability of each of its tokens.
  */
 
-import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { defaultKvFormat } from '../../src/kv/policy.js';
 import { devices } from '../devices/devices.js';
+import { readPacked } from '../fixtures/read-packed.js';
 import { everyCase } from '../setup/every-case.js';
 import { createReferenceDevice } from './reference-device.js';
 import { decidedTokens, largestDifference, loadFolder, Runner } from './runner.js';
@@ -23,9 +23,9 @@ interface DemoCase {
 }
 
 const DEMO = fileURLToPath(new URL('../../models/demo-text/', import.meta.url));
-const { cases } = JSON.parse(
-  readFileSync(new URL('../fixtures/demo-text.json', import.meta.url), 'utf8'),
-) as { cases: readonly DemoCase[] };
+const { cases } = readPacked(new URL('../fixtures/demo-text.json.gz', import.meta.url)) as {
+  cases: readonly DemoCase[];
+};
 
 async function check(runner: Runner, expected: DemoCase, most: number, bound: number): Promise<void> {
   const { prompt_ids: prompt, margins, top20 } = expected;

@@ -1,6 +1,5 @@
 /** Drives a Program directly: one sequence, its prompt in chunks of any size, then greedy decoding. */
 
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Device, Program } from '../../src/device/device.js';
@@ -9,6 +8,7 @@ import { StepInputs } from '../../src/device/step.js';
 import type { StepResult } from '../../src/device/step-result.js';
 import { type LoadModelOptions, loadModel, type Model } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
+import { readPacked } from '../fixtures/read-packed.js';
 
 export const MODEL_FIXTURES = fileURLToPath(new URL('../fixtures/models/', import.meta.url));
 
@@ -25,8 +25,8 @@ export interface ExpectedCase {
 }
 
 export function expectedCases(name: string): readonly ExpectedCase[] {
-  const text = readFileSync(join(MODEL_FIXTURES, name, 'expected.json'), 'utf8');
-  return (JSON.parse(text) as { cases: readonly ExpectedCase[] }).cases;
+  const path = join(MODEL_FIXTURES, name, 'expected.json.gz');
+  return (readPacked(path) as { cases: readonly ExpectedCase[] }).cases;
 }
 
 /** Opens a model folder and loads it, closing the files. */

@@ -3,7 +3,6 @@
  * Where transformers makes weights up, or computes nonsense, kvant refuses, or does what was meant.
  */
 
-import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,11 +10,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadModel } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 import { loadGenerationConfig } from '../../src/text/generation-config.js';
+import { readPacked } from '../fixtures/read-packed.js';
 import { createReferenceDevice } from './reference-device.js';
 import { expectedCases, largestDifference, MODEL_FIXTURES, Runner } from './runner.js';
 import { buildSpelling, type Spelling } from './spelling.js';
 
-const { cases } = JSON.parse(readFileSync(join(MODEL_FIXTURES, 'spellings.json'), 'utf8')) as {
+const { cases } = readPacked(join(MODEL_FIXTURES, 'spellings.json.gz')) as {
   cases: Readonly<Record<string, Spelling>>;
 };
 

@@ -10,6 +10,7 @@ import { loadModel } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 import { type DeviceSpec, featureBound, kernelDevices } from '../devices/devices.js';
 import { relativeError } from '../devices/numbers.js';
+import { readPacked } from '../fixtures/read-packed.js';
 
 const ROOT = join(import.meta.dirname, '../fixtures/vision');
 
@@ -56,7 +57,7 @@ describe.each(kernelDevices)('towers on $name', (spec: DeviceSpec) => {
   it.each(spec.slow ? ['qwen2.5-vl'] : ['qwen2-vl', 'qwen2.5-vl'])(
     '%s gives the features of the reference',
     async (name) => {
-      const { cases } = read(name, 'expected.json') as { cases: readonly Case[] };
+      const { cases } = readPacked(join(ROOT, name, 'expected.json.gz')) as { cases: readonly Case[] };
       await using opened = await openModel(join(ROOT, name));
       expect(opened.definition.facts.modalities).toEqual(['text', 'image']);
       const model = await loadModel(opened.source, opened.definition, device);

@@ -1,9 +1,9 @@
 /** A body's JSON reaches the chat template as Python's `json` would have read it. */
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import type { ChatRequest } from '../../src/engine/types.js';
 import { createApp } from '../../src/server/index.js';
 import { ChatTemplate } from '../../src/text/chat-template.js';
+import { readPacked } from '../fixtures/read-packed.js';
 import { ScriptedEngine } from './scripted-engine.js';
 
 interface Case {
@@ -11,7 +11,7 @@ interface Case {
   readonly json: string;
   readonly rendered: string;
 }
-const fixture = JSON.parse(await readFile('test/fixtures/text/json-prompts.json', 'utf8')) as {
+const fixture = readPacked('test/fixtures/text/json-prompts.json.gz') as {
   readonly cases: readonly Case[];
 };
 

@@ -1,5 +1,5 @@
 /** Pictures over OpenAI's protocol, with OpenAI's own client. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -9,6 +9,7 @@ import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import { listen, type RunningServer } from '../../src/server/index.js';
+import { readPacked } from '../fixtures/read-packed.js';
 import { untilIdle } from './serving.js';
 
 interface Case {
@@ -16,9 +17,9 @@ interface Case {
   readonly question: string;
   readonly continuation_text: string;
 }
-const { cases } = JSON.parse(
-  readFileSync(new URL('../fixtures/demo-vision.json', import.meta.url), 'utf8'),
-) as { cases: readonly Case[] };
+const { cases } = readPacked(new URL('../fixtures/demo-vision.json.gz', import.meta.url)) as {
+  cases: readonly Case[];
+};
 const seeing = cases.filter(({ images }) => images.length === 1);
 
 describe('pictures', () => {

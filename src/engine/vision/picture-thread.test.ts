@@ -1,6 +1,7 @@
 /** The thread that makes pictures: one that hangs or kills it ends alone. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../../test/fixtures/read-packed.js';
 import { readProcessor } from '../../media/read-processor.js';
 import { makePicture } from './make-picture.js';
 import { PictureThread, type PictureThreadOptions } from './picture-thread.js';
@@ -12,9 +13,9 @@ const config = JSON.parse(readFileSync(new URL('preprocessor_config.json', MODEL
   string,
   unknown
 >;
-const { cases } = JSON.parse(
-  readFileSync(new URL('../../../test/fixtures/demo-vision.json', import.meta.url), 'utf8'),
-) as { cases: { images: { png_base64: string }[] }[] };
+const { cases } = readPacked(new URL('../../../test/fixtures/demo-vision.json.gz', import.meta.url)) as {
+  cases: { images: { png_base64: string }[] }[];
+};
 const png = Buffer.from(cases[0]!.images[0]!.png_base64, 'base64');
 const ask = (bytes: Uint8Array, where = 'w') => ({ bytes, where, config, tower });
 

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../../test/fixtures/read-packed.js';
 import { rotaryPlaces } from './positions.js';
 
 /** The token before a picture in the fixtures. */
@@ -29,8 +29,8 @@ describe('rotaryPlaces', () => {
   });
 
   it.each(['qwen2-vl', 'qwen2.5-vl'])('agrees with the reference, %s', (name) => {
-    const file = new URL(`../../../test/fixtures/vision/${name}/expected.json`, import.meta.url);
-    const { cases } = JSON.parse(readFileSync(file, 'utf8')) as {
+    const file = new URL(`../../../test/fixtures/vision/${name}/expected.json.gz`, import.meta.url);
+    const { cases } = readPacked(file) as {
       cases: { ids: number[]; grids: [number, number][]; positions: number[][]; delta: number }[];
     };
     for (const { ids, grids, positions: want, delta } of cases) {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPackedText } from '../../../test/fixtures/read-packed.js';
 import { parseLossless } from '../lossless-json.js';
 import { PythonTemplate, TemplateRaised } from './python-template.js';
 
@@ -21,7 +21,7 @@ interface Fixture {
   readonly cases: readonly (readonly [template: string, outcome: string])[];
 }
 
-const text = await readFile('test/fixtures/text/jinja.json', 'utf8');
+const text = readPackedText('test/fixtures/text/jinja.json.gz');
 const fixture = parseLossless(text, { constants: true }) as Fixture;
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 const [year, month, ...rest] = fixture.moment;

@@ -1,5 +1,5 @@
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../../test/fixtures/read-packed.js';
 import { parseLossless } from '../lossless-json.js';
 import { PythonTemplate } from './python-template.js';
 
@@ -9,7 +9,7 @@ interface Case {
   readonly rendered: string;
 }
 /** JSON texts, read and printed by Python's json and Jinja. */
-const fixture = JSON.parse(await readFile('test/fixtures/text/json-prompts.json', 'utf8')) as {
+const fixture = readPacked('test/fixtures/text/json-prompts.json.gz') as {
   readonly cases: readonly Case[];
   readonly arithmetic: Case;
 };

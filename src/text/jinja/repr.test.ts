@@ -1,5 +1,5 @@
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPackedText } from '../../../test/fixtures/read-packed.js';
 import { parseLossless } from '../lossless-json.js';
 import { pythonJson } from './json.js';
 import { equals } from './operators.js';
@@ -15,7 +15,7 @@ interface Sample {
   readonly ascii: string;
 }
 // Read losslessly: 1e16 is a float.
-const { values } = parseLossless(await readFile('test/fixtures/text/chat-templates.json', 'utf8')) as {
+const { values } = parseLossless(readPackedText('test/fixtures/text/chat-templates.json.gz')) as {
   values: readonly Sample[];
 };
 

@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
+import { readPacked } from '../../../test/fixtures/read-packed.js';
 import { strftime } from './strftime.js';
 
-const fixture = JSON.parse(await readFile('test/fixtures/text/chat-templates.json', 'utf8')) as {
+const fixture = readPacked('test/fixtures/text/chat-templates.json.gz') as {
   moment: [number, number, number, number, number, number];
   strftime: readonly { readonly format: string; readonly text: string }[];
 };
