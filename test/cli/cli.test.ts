@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readPackedText } from '../fixtures/read-packed.js';
 import { kvant, kvantServe } from './kvant.js';
 
 const demo = 'models/demo-text';
@@ -106,7 +107,7 @@ describe('the kvant command', () => {
   });
 
   it('takes a line of a question set as a conversation', async () => {
-    const [line] = (await readFile('test/fixtures/eval/eval-tools.jsonl', 'utf8')).split('\n');
+    const [line] = readPackedText('test/fixtures/eval/eval-tools.jsonl.gz').split('\n');
     const path = join(folder, 'line.jsonl');
     await writeFile(path, `${line}\n`);
     const args = ['--messages', path, '--temperature', '0', '--max-tokens', '90'];
@@ -320,7 +321,7 @@ describe('the kvant command', () => {
       demo,
       ...cpu,
       '--set',
-      'test/fixtures/eval/eval-facts.jsonl',
+      'test/fixtures/eval/eval-facts.jsonl.gz',
       '--limit',
       '4',
       '--json',

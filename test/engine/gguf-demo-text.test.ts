@@ -3,19 +3,20 @@
  * superblocks fall back to Q5_0 and Q8_0. It answers what it answers from its own weights.
  */
 
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
+import { readPackedText } from '../fixtures/read-packed.js';
 import { everyCase } from '../setup/every-case.js';
 import { type BlockWriter, Q4_K, Q5_0, Q6_K, Q8_0, quantise } from '../setup/gguf-quantise.js';
 import { f32, ggufBytes, string, u32, type WrittenTensor } from '../setup/gguf-writer.js';
 import { published } from '../setup/published-tensors.js';
 
 const MODEL = fileURLToPath(new URL('../../models/demo-text', import.meta.url));
-const QUESTIONS = new URL('../fixtures/eval/eval-facts.jsonl', import.meta.url);
+const QUESTIONS = new URL('../fixtures/eval/eval-facts.jsonl.gz', import.meta.url);
 /** Questions where not all are asked. */
 const SOME = 30;
 
@@ -90,7 +91,7 @@ it.each(Object.keys(MIXES))(
   async (type) => {
     const path = join(folder, `demo-text-${type}.gguf`);
     await convert(path, MIXES[type]!);
-    const lines = (await readFile(QUESTIONS, 'utf8')).trim().split('\n');
+    const lines = readPackedText(QUESTIONS).trim().split('\n');
     const questions = lines.map(
       (line) => JSON.parse(line) as { messages: { role: 'user'; content: string }[]; expected: string },
     );

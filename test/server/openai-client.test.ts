@@ -1,6 +1,6 @@
-import { readFile } from 'node:fs/promises';
 import OpenAI, { APIError, NotFoundError } from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readPackedText } from '../fixtures/read-packed.js';
 import { question, type Serving, serveDemo, untilIdle } from './serving.js';
 
 describe('the openai client against the running server', () => {
@@ -117,7 +117,7 @@ describe('the openai client against the running server', () => {
   });
 
   it('calls tools, streamed or not, and goes on with what they gave', async () => {
-    const [line] = (await readFile('test/fixtures/eval/eval-tools.jsonl', 'utf8')).split('\n');
+    const [line] = readPackedText('test/fixtures/eval/eval-tools.jsonl.gz').split('\n');
     const set = JSON.parse(line!) as {
       messages: OpenAI.ChatCompletionMessageParam[];
       tools: OpenAI.ChatCompletionTool[];
