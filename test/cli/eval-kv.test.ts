@@ -26,7 +26,7 @@ describe('kvant eval kv', () => {
         '--formats',
         'f32',
         '--text',
-        `${fixtures}/texts.jsonl`,
+        `${fixtures}/texts.jsonl.gz`,
         '--set',
         `${fixtures}/eval-recall.jsonl.gz`,
       ],

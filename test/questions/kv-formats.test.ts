@@ -1,6 +1,6 @@
 /**
  * What quantised KV costs the demo model, held to the bounds that docs/kv-cache.md states. A reduced pass: the full one is
- * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*`.
+ * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl.gz --set test/fixtures/eval/eval-*`.
  */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { evalFormat } from '../../src/cli/eval/kv-formats.js';
@@ -26,7 +26,7 @@ async function score(names: readonly string[], limit: number | undefined, cut: b
   const formats = names.map(evalFormat);
   const lanes = formats.map(({ kv }) => ({ kv, rows: 1, context: 1024 }));
   await using bench = await OfflineRunner.open({ model: DEMO }, { device: 'cpu' }, lanes);
-  const texts = await readTexts(`${FIXTURES}/texts.jsonl`, bench.text, 'texts', { limit });
+  const texts = await readTexts(`${FIXTURES}/texts.jsonl.gz`, bench.text, 'texts', { limit });
   // Awaited here: the device goes when this returns.
   return await scoreCaches(bench, formats, texts, cut, () => {});
 }
