@@ -10,7 +10,7 @@ export {
   PRECISIONS,
   type Precision,
 } from './device/device.js';
-export type { EmbedInput, EmbedOptions } from './engine/embedding/embed-request.js';
+export type { EmbedInput, EmbedOptions, QueueOptions } from './engine/embedding/embed-request.js';
 export type { EmbedResult, EmbedUsage } from './engine/embedding/embedder.js';
 export type { RerankOptions, RerankResult } from './engine/embedding/reranker.js';
 export {
@@ -27,6 +27,7 @@ export {
   type CloseOptions,
   type CommonRequest,
   DEVICE_CHOICES,
+  type DecodeVideo,
   type Delta,
   type DeviceChoice,
   type EmbeddingInfo,
@@ -69,11 +70,13 @@ export {
   type TypedResult,
   type TypedSchema,
   type Usage,
+  type VideoFrames,
 } from './engine/types.js';
 export { type ErrorKind, KvantError, type KvantErrorOptions } from './errors.js';
 export type { DiskCounts } from './kv/disk/disk-counts.js';
 export type { DiskStats } from './kv/disk/disk-tier.js';
 export { KV_SCHEMES, type KvOptions, type KvScheme } from './kv/options.js';
+export type { RgbImage } from './media/image.js';
 export { LOGPROBS_MODES, type LogprobsMode, type SamplingOptions } from './sampling/options.js';
 export { parseJson } from './text/lossless-json.js';
 export { REASONING_EFFORTS, type ReasoningEffort } from './text/reasoning-effort.js';

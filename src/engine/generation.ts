@@ -268,7 +268,7 @@ export class GenerationStream implements Generation {
       usage: {
         promptTokens,
         cachedTokens,
-        ...(images.length === 0 ? {} : { imageTokens: images.reduce((sum, { tokens }) => sum + tokens, 0) }),
+        ...seenTokens(images),
         completionTokens,
         reasoningTokens: this.#choices.reduce((sum, choice) => sum + choice.thought, 0),
         totalTokens: promptTokens + completionTokens,
@@ -292,4 +292,14 @@ export class GenerationStream implements Generation {
     this.#wakes = [];
     for (const wake of wakes) wake();
   }
+}
+
+/** Tokens of pictures, and of videos. */
+function seenTokens(seen: readonly SeenImage[]): Partial<Record<'imageTokens' | 'videoTokens', number>> {
+  const sum = (of: readonly SeenImage[]): number => of.reduce((all, { tokens }) => all + tokens, 0);
+  const videos = seen.filter(({ frames }) => frames !== undefined);
+  return {
+    ...(videos.length === seen.length ? {} : { imageTokens: sum(seen) - sum(videos) }),
+    ...(videos.length === 0 ? {} : { videoTokens: sum(videos) }),
+  };
 }

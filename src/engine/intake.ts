@@ -13,7 +13,7 @@ import { ORDINARY_PLACE } from './scheduling/queue-place.js';
 import { type CoreRequest, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 import { PromptPictures } from './vision/pictures.js';
-import { picturesError } from './vision/pictures-error.js';
+import { picturesError, videoTooLong } from './vision/pictures-error.js';
 
 type EnrolmentOptions = Pick<
   CoreOptions,
@@ -56,10 +56,12 @@ export class Intake {
     if (refused !== null) throw refused;
     const tooLarge = picturesError(request, this.#options.vision ?? null);
     if (tooLarge !== null) throw tooLarge;
-    const draws =
-      request.hidden === undefined
-        ? Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length)
-        : 1;
+    const pictures = this.#pictures(request);
+    // Positions are no more than the context has, and a video may go through them faster than through tokens.
+    const ahead = Math.max(0, pictures?.rotary?.shift ?? 0);
+    const left = limits.maxContext - prompt.length - ahead;
+    if (ahead > 0 && left < 1) throw videoTooLong(limits.maxContext);
+    const draws = request.hidden === undefined ? Math.min(sampling.maxTokens ?? limits.maxContext, left) : 1;
     const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
     const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
     const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
@@ -69,7 +71,6 @@ export class Intake {
     const share = this.#pacing.join(place, sampling.bestOf);
     const { startsFloatStart: floatStart, groups, stateGroup } = this.#memory;
     const { whole = false } = this.#options;
-    const pictures = this.#pictures(request);
     const entry = { arrival, share, floatStart, groups, stateGroup, pictures, whole };
     const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation, spelled });

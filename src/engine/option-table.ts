@@ -87,6 +87,7 @@ export const OPTION_TABLE = {
   name: caller(text('a string that is not empty')),
   hub: caller(ANY),
   worker: caller(FLAG),
+  decodeVideo: caller(FUNCTION),
   onProgress: caller(FUNCTION),
   onLog: caller(FUNCTION),
   signal: caller({ takes: 'an AbortSignal', accepts: isSignal }),

@@ -25,6 +25,7 @@ import type { UnreadNotices } from './unread-notices.js';
 import type { Vision } from './vision/open-vision.js';
 import { hasPictures } from './vision/picture-parts.js';
 import type { PromptPicture } from './vision/pictures.js';
+import { pictureKinds, placePictures } from './vision/place-pictures.js';
 import { epochNow } from './yield.js';
 
 /** What the engine's thread needs of a request's text. */
@@ -218,15 +219,9 @@ export class Requests {
     const { imageProcessor = {} } = request as ChatRequest;
     const reading = vision.reader.read(asked.messages, waiter, imageProcessor);
     return reading.then(async ({ messages, pictures: read, seen }) => {
-      const pieces = read.map((picture) => picture.pieces);
-      const { imageToken: token, placeholder, asText } = vision;
-      const pictures = { token, placeholder, asText, pieces };
+      const pictures = pictureKinds(vision, read);
       const prompt = await this.#texts.prepare({ ...asked, messages, pictures }, sampling, waiter);
-      const placed = read.map(({ pieces: _, ...picture }, i) => {
-        const runs = prompt.runs![i]!;
-        return { ...picture, first: runs[0]!.first, ...(runs.length > 1 && { runs }) };
-      });
-      return { ...prompt, pictures: placed, seen };
+      return { ...prompt, pictures: placePictures(read, prompt.runs!), seen };
     });
   }
 

@@ -194,11 +194,13 @@ function usageOf(results: readonly GenerationResult[]): GenerationResult['usage'
   const sum = (pick: (usage: GenerationResult['usage']) => number): number =>
     results.reduce((total, { usage }) => total + pick(usage), 0);
   const imageTokens = sum((usage) => usage.imageTokens ?? 0);
+  const videoTokens = sum((usage) => usage.videoTokens ?? 0);
   return {
     promptTokens: sum((usage) => usage.promptTokens),
     cachedTokens: sum((usage) => usage.cachedTokens),
     completionTokens: sum((usage) => usage.completionTokens),
     ...(imageTokens === 0 ? {} : { imageTokens }),
+    ...(videoTokens === 0 ? {} : { videoTokens }),
     reasoningTokens: sum((usage) => usage.reasoningTokens),
     totalTokens: sum((usage) => usage.totalTokens),
   };

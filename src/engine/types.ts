@@ -7,6 +7,7 @@ import type { AutotuneMode, DeviceKind, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
+import type { RgbImage } from '../media/image.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
 import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
 import type { ReasoningEffort } from '../text/reasoning-effort.js';
@@ -123,6 +124,8 @@ export interface EngineOptions extends KvOptions {
    * checkpoint says; one that says nothing of embeddings makes none.
    */
   readonly pooling?: Pooling;
+  /** Reads files of videos that kvant does not decode itself: all but animated GIF and WebP. Default: they are refused. */
+  readonly decodeVideo?: DecodeVideo;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
   /**
@@ -204,6 +207,33 @@ export interface EngineChatMessage {
   readonly [key: string]: unknown;
 }
 
+/**
+ * A function that reads videos of formats that kvant does not decode. Files come as requests hold them: from anyone. Only frames that
+ * the model's rules take are asked for.
+ *
+ * @example
+ * const decodeVideo: DecodeVideo = async (bytes) => {
+ *   const film = await openFilm(bytes);
+ *   return { frames: film.frameCount, fps: film.rate, width: film.width, height: film.height, read: (indexes) => film.rgb(indexes) };
+ * };
+ */
+export type DecodeVideo = (
+  bytes: Uint8Array,
+  options: { readonly signal: AbortSignal },
+) => VideoFrames | Promise<VideoFrames>;
+
+export interface VideoFrames {
+  /** How many there are. */
+  readonly frames: number;
+  /** Of them a second. */
+  readonly fps: number;
+  /** Of each, in pixels. */
+  readonly width: number;
+  readonly height: number;
+  /** Those with the rising `indexes`, in order: `pixels` `[height, width, 3]`, red, green and blue. */
+  read(indexes: readonly number[]): AsyncIterable<RgbImage> | Iterable<RgbImage>;
+}
+
 /** What a request changes of how its pictures are made; for processors that bound pixels, as those of Qwen do. */
 export interface ImageProcessorOptions {
   /** Pixels that a picture is resized to at least and at most. Default: the model's. More than the model's most are refused. */
@@ -274,6 +304,8 @@ export interface Usage {
   readonly cachedTokens: number;
   /** Of the prompt's tokens those that stand for pictures. Absent where it has none. */
   readonly imageTokens?: number;
+  /** Of the prompt's tokens those that stand for frames of videos. Absent where it has none. */
+  readonly videoTokens?: number;
   /** Over all choices, EOS tokens included. */
   readonly completionTokens: number;
   /** Of those, tokens of thoughts that were taken apart from the text. */
@@ -314,12 +346,14 @@ export interface ChoiceResult {
   readonly error?: KvantError;
 }
 
-/** A picture of a prompt as the model saw it. What a model says of places in a picture is in pixels of this size. */
+/** A picture or video of a prompt as the model saw it. What a model says of places in a picture is in pixels of this size. */
 export interface SeenImage {
   /** In pixels, once resized. */
   readonly width: number;
   readonly height: number;
   readonly tokens: number;
+  /** Of a video: frames that were taken of it. */
+  readonly frames?: number;
 }
 
 export interface GenerationResult {
@@ -332,7 +366,7 @@ export interface GenerationResult {
   readonly choices: readonly ChoiceResult[];
   readonly usage: Usage;
   readonly timings: Timings;
-  /** The pictures of the prompt, in order. Absent where it has none. */
+  /** The pictures and videos of the prompt, in order. Absent where it has none. */
   readonly images?: readonly SeenImage[];
   /** The seed given or drawn: the same request with it gives the same tokens. */
   readonly seed: number;

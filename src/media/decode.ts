@@ -27,10 +27,10 @@ export interface DecodeOptions {
 export const MAX_IMAGE_BYTES = 20_000_000;
 export const MAX_IMAGE_PIXELS = 64_000_000;
 
-type Sharp = typeof import('sharp')['default'];
+export type Sharp = typeof import('sharp')['default'];
 
-/** Four channels a pixel, not yet turned. */
-interface Raw {
+/** Some channels a pixel, not yet turned. */
+export interface Raw {
   readonly width: number;
   readonly height: number;
   readonly channels: number;
@@ -91,7 +91,8 @@ export async function decodeImage(
 
 let loaded: Promise<Sharp | null> | undefined;
 
-function loadSharp(): Promise<Sharp | null> {
+/** Null where it is not installed. Only the formats that are read are let in. */
+export function loadSharp(): Promise<Sharp | null> {
   loaded ??= (async () => {
     let sharp: Sharp;
     try {
@@ -163,7 +164,7 @@ async function decodeWasm(bytes: Uint8Array, format: ImageFormat): Promise<Raw> 
 }
 
 /** RGB of grey, grey with alpha, RGB or RGBA. */
-function opaque({ width, height, channels, data }: Raw, white: boolean): RgbImage {
+export function opaque({ width, height, channels, data }: Raw, white: boolean): RgbImage {
   if (channels === 3) return { width, height, pixels: data };
   const pixels = new Uint8Array(width * height * 3);
   const colours = channels > 2 ? 3 : 1;

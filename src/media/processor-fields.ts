@@ -16,9 +16,12 @@ const FILTERS: Readonly<Record<number, ResizeFilter>> = { 1: 'lanczos', 2: 'bili
 
 export class ProcessorFields {
   readonly #json: ProcessorJson;
+  readonly #file: string;
 
-  constructor(json: ProcessorJson) {
+  /** `file`: names it in errors. */
+  constructor(json: ProcessorJson, file = 'preprocessor_config.json') {
     this.#json = json;
+    this.#file = file;
   }
 
   value(name: string): unknown {
@@ -50,8 +53,9 @@ export class ProcessorFields {
   within(name: string, alone: readonly string[] = []): ProcessorFields {
     const value = this.value(name);
     if (typeof value === 'number')
-      return new ProcessorFields(Object.fromEntries(alone.map((key) => [key, value])));
-    return new ProcessorFields(typeof value === 'object' && value !== null ? (value as ProcessorJson) : {});
+      return new ProcessorFields(Object.fromEntries(alone.map((key) => [key, value])), this.#file);
+    const json = typeof value === 'object' && value !== null ? (value as ProcessorJson) : {};
+    return new ProcessorFields(json, this.#file);
   }
 
   three(name: string): readonly number[] | undefined {
@@ -88,6 +92,7 @@ export class ProcessorFields {
       name,
       `is ${stated}; the model's config.json says ${wanted}`,
       'Fetch the model again: the two files are of different models.',
+      this.#file,
     );
   }
 
@@ -98,12 +103,17 @@ export class ProcessorFields {
   }
 
   odd(name: string, fix: string): KvantError {
-    return invalidProcessor(name, `is ${JSON.stringify(this.value(name))}`, fix);
+    return invalidProcessor(name, `is ${JSON.stringify(this.value(name))}`, fix, this.#file);
   }
 }
 
-export function invalidProcessor(where: string, what: string, fix: string): KvantError {
-  return new KvantError('invalid-preprocessor', `preprocessor_config.json: ${where} ${what}.`, {
+export function invalidProcessor(
+  where: string,
+  what: string,
+  fix: string,
+  file = 'preprocessor_config.json',
+): KvantError {
+  return new KvantError('invalid-preprocessor', `${file}: ${where} ${what}.`, {
     kind: 'model',
     where,
     fix,

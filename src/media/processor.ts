@@ -46,6 +46,18 @@ export interface ImageProcessor {
   patches(image: RgbImage): Float32Array;
 }
 
+/** From the frames of a video to patches. */
+export interface VideoProcessor {
+  /** All that pixels depend on, as plain data. */
+  readonly settings: object;
+  /** Which of so many frames are taken, rising. `fps`: frames a second. */
+  sample(frames: number, fps: number): readonly number[];
+  /** Patches of each of so many frames that were taken. Errors: `invalid-video`. */
+  grid(frames: number, width: number, height: number): ImageGrid;
+  /** As {@link ImageProcessor.patches}, of one frame. */
+  patches(frame: RgbImage, grid: ImageGrid): Float32Array;
+}
+
 /** What the tower of the model takes, by its config.json. */
 export interface TowerInput {
   /** Side of a patch in pixels. */
@@ -85,6 +97,15 @@ export function valueTables({ scale, mean, std, fused }: PixelValues): readonly 
       return Math.fround(Math.fround(scaled - Math.fround(of)) / Math.fround(std[c]!));
     }),
   );
+}
+
+/** The same for videos, of which the reference rescales mean and deviation instead of the bytes. */
+export function videoTables({ scale, mean, std }: PixelValues): readonly Float32Array[] {
+  const factor = Math.fround(1 / scale);
+  return mean.map((of, c) => {
+    const [less, by] = [Math.fround(Math.fround(of) * factor), Math.fround(Math.fround(std[c]!) * factor)];
+    return Float32Array.from({ length: 256 }, (_, v) => Math.fround(Math.fround(v - less) / by));
+  });
 }
 
 /** Writes one patch of `side` × `side` pixels whose corner is at `x0`, `y0`. Returns where the next one goes. */

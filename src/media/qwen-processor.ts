@@ -44,7 +44,7 @@ export function readQwenProcessor(fields: ProcessorFields, tower: TowerInput): I
 }
 
 /** Widest ratio of the sides that the reference takes. */
-const WIDEST = 200;
+export const WIDEST = 200;
 
 /** Half to even, as Python rounds. */
 export function roundEven(x: number): number {
@@ -117,22 +117,31 @@ export class QwenProcessor implements ImageProcessor {
     return { rows: size.height / patchSize, cols: size.width / patchSize };
   }
 
-  /**
-   * `[rows · cols, 3 · patch²]`: normalised, the patches of one token together: merged row, merged column, then the patches within, each
-   * in the order channel, row, column.
-   */
   patches(image: RgbImage): Float32Array {
-    const { patchSize: p, mergeSize: m, filter } = this.settings;
     const { width, height } = this.size(image.width, image.height);
-    const resized = resizeImage(image, width, height, filter);
-    const out = new Float32Array(width * height * 3);
-    let at = 0;
-    for (let top = 0; top < height; top += p * m)
-      for (let left = 0; left < width; left += p * m)
-        for (let cell = 0; cell < m * m; cell++) {
-          const corner = [left + (cell % m) * p, top + Math.trunc(cell / m) * p] as const;
-          at = writePatch(out, at, resized, corner, p, this.#tables);
-        }
-    return out;
+    return mergedPatches(image, width, height, this.settings, this.#tables);
   }
+}
+
+/**
+ * An image resized and cut up, `[rows · cols, 3 · patch²]`: normalised, the patches of one token together: merged row, merged column, then
+ * the patches within, each in the order channel, row, column.
+ */
+export function mergedPatches(
+  image: RgbImage,
+  width: number,
+  height: number,
+  { patchSize: p, mergeSize: m, filter }: Pick<QwenProcessorSettings, 'patchSize' | 'mergeSize' | 'filter'>,
+  tables: readonly Float32Array[],
+): Float32Array {
+  const resized = resizeImage(image, width, height, filter);
+  const out = new Float32Array(width * height * 3);
+  let at = 0;
+  for (let top = 0; top < height; top += p * m)
+    for (let left = 0; left < width; left += p * m)
+      for (let cell = 0; cell < m * m; cell++) {
+        const corner = [left + (cell % m) * p, top + Math.trunc(cell / m) * p] as const;
+        at = writePatch(out, at, resized, corner, p, tables);
+      }
+  return out;
 }

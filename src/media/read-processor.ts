@@ -4,9 +4,10 @@ import { readLlavaNextProcessor, readOnevisionProcessor } from './anyres-process
 import { readGemma4Processor } from './gemma4-processor.js';
 import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
-import type { ImageProcessor, TowerInput } from './processor.js';
+import type { ImageProcessor, TowerInput, VideoProcessor } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
 import { readQwenProcessor } from './qwen-processor.js';
+import { readQwen2VideoProcessor, readQwen3VideoProcessor } from './qwen-video-processor.js';
 import { readClipProcessor, readGemma3Processor, readSiglipProcessor } from './square-processor.js';
 import { readIdefics3Processor, readInternVlChatProcessor, readInternVlProcessor } from './tile-processor.js';
 
@@ -44,4 +45,38 @@ export function readProcessor(config: ProcessorJson, tower: TowerInput): ImagePr
     `names "${name}", which kvant does not have`,
     `Take a model with one of: ${Object.keys(PROCESSORS).join(', ')}.`,
   );
+}
+
+type ReadVideoProcessor = (fields: ProcessorFields, tower: TowerInput) => VideoProcessor;
+
+const VIDEO_PROCESSORS = {
+  Qwen2VLVideoProcessor: readQwen2VideoProcessor,
+  Qwen3VLVideoProcessor: readQwen3VideoProcessor,
+} as const satisfies Readonly<Record<string, ReadVideoProcessor>>;
+
+/** Where processors of videos are described. */
+export const VIDEO_FILE = 'video_preprocessor_config.json';
+
+export type VideoProcessorName = keyof typeof VIDEO_PROCESSORS;
+
+/**
+ * The processor of videos that a model's video_preprocessor_config.json describes.
+ *
+ * @param family that of the model, which the file may not contradict
+ * @throws KvantError `invalid-preprocessor`
+ */
+export function readVideoProcessor(
+  config: ProcessorJson,
+  family: VideoProcessorName,
+  tower: TowerInput,
+): VideoProcessor {
+  const stated = config.video_processor_type;
+  if (stated !== undefined && stated !== null && stated !== family)
+    throw invalidProcessor(
+      'video_processor_type',
+      `names ${JSON.stringify(stated)}; the model's config.json wants ${family}`,
+      'Fetch the model again: the two files are of different models.',
+      VIDEO_FILE,
+    );
+  return VIDEO_PROCESSORS[family](new ProcessorFields(config, VIDEO_FILE), tower);
 }

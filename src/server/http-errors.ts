@@ -16,6 +16,7 @@ export function asKvantError(error: unknown): KvantError {
 const STATUS: Readonly<Record<string, number>> = {
   'body-too-large': 413,
   'image-too-large': 413,
+  'video-too-large': 413,
   'unsupported-image': 415,
   'unsupported-encoding': 415,
   'unsupported-charset': 415,

@@ -45,7 +45,8 @@ function invalid(where: string, message: string, fix: string): KvantError {
 }
 
 /**
- * Checks that a value is a list of chat messages that a text model can be given; with `images` parts `{ type: 'image' }` are pictures.
+ * Checks that a value is a list of chat messages that a text model can be given; with `images` parts `{ type: 'image' }` and `{ type: 'video' }` are
+ * pictures and videos.
  *
  * @throws KvantError `invalid-messages` naming the field; `unsupported-content` for pictures, sound and files
  */
@@ -118,8 +119,9 @@ function checkFields(message: JsonObject, where: string): void {
 /** Fields of a part that tell a cache where to begin or end: kvant's finds that by itself. */
 const HINTS = ['cache_control', 'prompt_cache_breakpoint'];
 
-/** What a picture has become for templates. */
-const isImage = (part: unknown): boolean => isJsonObject(part) && part.type === 'image';
+/** What a picture or a video has become for templates. */
+const isImage = (part: unknown): boolean =>
+  isJsonObject(part) && (part.type === 'image' || part.type === 'video');
 
 function checkPart(part: unknown, role: string, where: string): void {
   const type = isJsonObject(part) && isText(part.type) ? (part.type as string) : undefined;

@@ -10,14 +10,16 @@ import type { PromptPiece } from '../../models/vision/tower.js';
 import type { EngineChatMessage } from '../types.js';
 import type { TokenRun } from '../vision/pictures.js';
 
-/** The pictures of a conversation, as its tokens are made. */
+/** The pictures or the videos of a conversation, as its tokens are made. */
 export interface PictureTokens {
-  /** The id of the image token. */
+  /** The id of the image token, or of that of videos. */
   readonly token: number;
   /** What the template writes for a picture; null: the image token. */
   readonly placeholder: string | null;
   /** What the template is given for a picture, where it is given texts alone. Null or absent: parts that are pictures. */
   readonly asText?: string | null;
+  /** Tokens that the template may write around it, which what stands for it has where they belong. Default: they stay. */
+  readonly marks?: readonly [begin: number, end: number] | null;
   /** What becomes of each, in order. */
   readonly pieces: readonly (readonly PromptPiece[])[];
 }
@@ -74,11 +76,13 @@ export function writePictures(messages: readonly EngineChatMessage[], asText: st
  */
 export function showPictures(
   rendered: string,
-  { token, placeholder, pieces }: PictureTokens,
+  { token, placeholder, pieces, marks = null }: PictureTokens,
   spellingOf: (token: number) => string,
 ): string {
   const spelling = spellingOf(token);
-  const [before, ...rest] = rendered.split(placeholder ?? spelling);
+  const shown = placeholder ?? spelling;
+  const around = marks === null ? shown : `${spellingOf(marks[0])}${shown}${spellingOf(marks[1])}`;
+  const [before, ...rest] = rendered.replaceAll(around, shown).split(shown);
   checkShown(rest.length, pieces.length);
   const textOf = (piece: PromptPiece): string => {
     if (typeof piece === 'string') return piece;
@@ -89,34 +93,44 @@ export function showPictures(
 }
 
 /**
- * Each image token as many times as its run has, and the runs of each picture.
+ * Each image token as many times as its run has, and the runs of each picture; of videos as well. Kind by kind.
  *
  * @throws KvantError `image-placeholders` where there are more of them than runs, or fewer
  */
 export function expandPictures(
   ids: Int32Array,
-  { token, pieces }: Pick<PictureTokens, 'token' | 'pieces'>,
-): { readonly ids: Int32Array; readonly runs: readonly (readonly TokenRun[])[] } {
-  const counts = pieces.flatMap((of, picture) =>
-    of.flatMap((piece) => (typeof piece === 'number' ? [{ picture, tokens: piece }] : [])),
-  );
-  const places = [...ids.keys()].filter((at) => ids[at] === token);
-  checkShown(places.length, counts.length);
-  const all = counts.reduce((sum, { tokens }) => sum + tokens, 0);
-  const out = new Int32Array(ids.length - places.length + all);
-  const runs: TokenRun[][] = pieces.map(() => []);
-  let from = 0;
-  let to = 0;
-  places.forEach((place, i) => {
-    const { picture, tokens } = counts[i]!;
-    out.set(ids.subarray(from, place), to);
-    to += place - from;
-    runs[picture]!.push({ first: to, tokens });
-    out.fill(token, to, to + tokens);
-    to += tokens;
-    from = place + 1;
+  kinds: readonly Pick<PictureTokens, 'token' | 'pieces'>[],
+): { readonly ids: Int32Array; readonly runs: readonly (readonly (readonly TokenRun[])[])[] } {
+  const runs: TokenRun[][][] = kinds.map(({ pieces }) => pieces.map(() => []));
+  const waiting = kinds.map(({ token, pieces }, kind) => {
+    const counts = pieces.flatMap((of, picture) =>
+      of.flatMap((piece) =>
+        typeof piece === 'number' ? [{ tokens: piece, runs: runs[kind]![picture]! }] : [],
+      ),
+    );
+    checkShown(
+      ids.reduce((sum, id) => sum + (id === token ? 1 : 0), 0),
+      counts.length,
+    );
+    return { token, counts, next: 0 };
   });
-  out.set(ids.subarray(from), to);
+  const all = waiting.reduce(
+    (sum, { counts }) => sum + counts.reduce((own, { tokens }) => own + tokens - 1, 0),
+    0,
+  );
+  const out = new Int32Array(ids.length + all);
+  let to = 0;
+  for (const id of ids) {
+    const kind = waiting.find(({ token }) => token === id);
+    if (kind === undefined) {
+      out[to++] = id;
+      continue;
+    }
+    const { tokens, runs: own } = kind.counts[kind.next++]!;
+    own.push({ first: to, tokens });
+    out.fill(id, to, to + tokens);
+    to += tokens;
+  }
   return { ids: out, runs };
 }
 

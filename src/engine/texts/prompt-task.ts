@@ -28,8 +28,8 @@ export type AskedPrompt =
       readonly kind: 'chat';
       readonly messages: readonly EngineChatMessage[];
       readonly options: RenderChatOptions;
-      /** Its pictures, of which messages have parts `{ type: 'image' }`. Default: none. */
-      readonly pictures?: PictureTokens;
+      /** Its pictures and its videos, of which messages have parts `{ type: 'image' }` and `{ type: 'video' }`. Default: none. */
+      readonly pictures?: readonly PictureTokens[];
     };
 
 export interface PromptAsk {
@@ -52,8 +52,8 @@ export interface EncodedPrompt {
   readonly chatEnd: string | null;
   /** What the template makes nothing of. */
   readonly unread: readonly Unread[];
-  /** Where the tokens of each picture stand. */
-  readonly runs?: readonly (readonly TokenRun[])[];
+  /** Where the tokens of each picture and each video stand. */
+  readonly runs?: readonly (readonly (readonly TokenRun[])[])[];
 }
 
 export interface PreparedPrompt extends EncodedPrompt {
@@ -94,18 +94,23 @@ export function encodePrompt(
 function encodePictures(
   text: ModelText,
   prompt: Extract<AskedPrompt, { readonly kind: 'chat' }>,
-  pictures: PictureTokens,
+  kinds: readonly PictureTokens[],
   limits: PromptLimits,
   watch: Watch,
 ): EncodedPrompt {
-  const spelling = text.spellingOf(pictures.token);
-  const placeholder = pictures.placeholder ?? spelling;
-  const { messages, cut } = guardMessages(prompt.messages, [...new Set([placeholder, spelling])]);
-  const { asText = null } = pictures;
+  const typed = kinds.flatMap(({ token, placeholder }) => {
+    const spelling = text.spellingOf(token);
+    return [placeholder ?? spelling, spelling];
+  });
+  const { messages, cut } = guardMessages(prompt.messages, [...new Set(typed)]);
+  const { asText = null } = kinds[0]!;
   const given = asText === null ? messages : writePictures(messages, asText);
   const rendered = text.render(given, prompt.options, true);
   watch.check();
-  const shown = showPictures(rendered, pictures, (token) => text.spellingOf(token));
+  const shown = kinds.reduce(
+    (whole, kind) => showPictures(whole, kind, (token) => text.spellingOf(token)),
+    rendered,
+  );
   const pieces = cut === null ? [shown] : shown.split(cut);
   const parts = pieces.map((piece) => encodeWithin(text, piece, null, limits, watch));
   // Processors of models that see begin with the tokenizer's first token; templates of text begin as they like.
@@ -117,7 +122,7 @@ function encodePictures(
     joined.set(part, at);
     at += part.length;
   }
-  const { ids, runs } = expandPictures(joined, pictures);
+  const { ids, runs } = expandPictures(joined, kinds);
   if (ids.length >= limits.maxContext)
     throw contextExceeded(ids.length, limits.maxContext, 'messages', limits.contextRaise);
   const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);

@@ -19,6 +19,8 @@ export interface PatchedImage {
   readonly grid: PatchGrid;
   /** `[patches, patchValues]` of all its tiles, in the processor's order. */
   readonly patches: Float32Array;
+  /** Those of the frame behind it, of a video whose two frames are seen as one. Default: a still picture. */
+  readonly second?: Float32Array;
 }
 
 /** Takes what a launch made of some pictures. */
@@ -213,20 +215,26 @@ export class VisionEncoder {
     placed: readonly PlacedImage[],
     rows: number,
   ): void {
-    const { pixels, places, bounds } = this.#recorded.tensors;
+    const { pixels, motion, places, bounds } = this.#recorded.tensors;
     const { patchValues } = this.#tower;
     const values = new Float32Array(rows * patchValues);
+    // Zeros are written too: others use the room of an input once it is read.
+    const moved = new Float32Array(motion === undefined ? 0 : values.length);
     const told = places.map(({ cols }) => new Float32Array(rows * cols));
     const seen = bounds.map(() => new Float32Array(rows * 2));
     let first = 0;
     placed.forEach((image, i) => {
-      const from = images[i]!.patches;
+      const { patches: from, second } = images[i]!;
       image.order.forEach((patch, row) => {
         if (patch === NO_PATCH) return;
-        values.set(
-          from.subarray(patch * patchValues, (patch + 1) * patchValues),
-          (first + row) * patchValues,
-        );
+        const [start, to] = [patch * patchValues, (first + row) * patchValues];
+        values.set(from.subarray(start, start + patchValues), to);
+        if (second === undefined) return;
+        for (let v = 0; v < patchValues; v++) {
+          const [a, b] = [from[start + v]!, second[start + v]!];
+          values[to + v] = (a + b) / 2;
+          moved[to + v] = (a - b) / 2;
+        }
       });
       image.places.forEach((own, p) => {
         told[p]!.set(own, first * places[p]!.cols);
@@ -237,6 +245,7 @@ export class VisionEncoder {
       first += image.order.length;
     });
     program.write(pixels, values);
+    if (motion !== undefined) program.write(motion, moved);
     places.forEach((tensor, p) => {
       program.write(tensor, told[p]!);
     });

@@ -5,7 +5,7 @@ import { decodeImage } from '../../media/decode.js';
 import type { ImageGrid, ImageProcessor } from '../../media/processor.js';
 
 /** What a digest stands for changes with this. */
-const DIGEST_VERSION = 1;
+export const DIGEST_VERSION = 1;
 
 export interface MadePicture {
   /** Of pixels, size and processor: eight words. */
@@ -13,6 +13,17 @@ export interface MadePicture {
   readonly grid: ImageGrid;
   /** `[rows · cols, patchValues]`, in shared memory: posting it copies nothing. */
   readonly patches: Float32Array;
+  /** Those of the second of two frames of a video, likewise. Absent: a still picture. */
+  readonly second?: Float32Array;
+}
+
+export const digestWords = (hash: Buffer): Uint32Array =>
+  Uint32Array.from({ length: 8 }, (_, i) => hash.readUInt32BE(i * 4));
+
+export function shared(values: Float32Array): Float32Array {
+  const out = new Float32Array(new SharedArrayBuffer(values.byteLength));
+  out.set(values);
+  return out;
 }
 
 /** Errors: those of `decodeImage`, and `invalid-image` of the processor. */
@@ -28,9 +39,5 @@ export async function makePicture(
     .update('\0')
     .update(image.pixels)
     .digest();
-  const digest = Uint32Array.from({ length: 8 }, (_, i) => hash.readUInt32BE(i * 4));
-  const values = processor.patches(image);
-  const patches = new Float32Array(new SharedArrayBuffer(values.byteLength));
-  patches.set(values);
-  return { digest, grid, patches };
+  return { digest: digestWords(hash), grid, patches: shared(processor.patches(image)) };
 }

@@ -2,7 +2,7 @@
 
 import { KvantError } from '../../errors.js';
 import { parseModelConfig } from '../../models/families.js';
-import type { VisionDefinition } from '../../models/vision/tower.js';
+import type { VideoDefinition, VisionDefinition } from '../../models/vision/tower.js';
 import { readJsonObject } from '../../text/json-file.js';
 import { asKvantError } from '../core-errors.js';
 import type { HostInfo, WeightOrigin } from '../messages.js';
@@ -18,6 +18,8 @@ export interface Vision {
   readonly placeholder: string | null;
   /** What templates are given for a picture where they are given texts alone; null: a part that is a picture. */
   readonly asText: string | null;
+  /** What stands for videos; null where the model reads none. */
+  readonly video: Pick<VideoDefinition, 'token' | 'marks'> | null;
 }
 
 /** Null where the model does not see, or nobody knows how its pictures are made. */
@@ -40,10 +42,12 @@ export async function openVision(
         access,
         mostTokens: limits.maxContext,
         thread: options.worker ?? true,
+        decodeVideo: options.decodeVideo,
       }),
       imageToken,
       placeholder: definition.placeholder,
       asText: definition.asText ?? null,
+      video: definition.video ?? null,
     };
   } catch (error) {
     const { message, fix } = asKvantError(error);

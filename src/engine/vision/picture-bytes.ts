@@ -24,6 +24,9 @@ const LABELS: Readonly<Record<string, string | undefined>> = {
   '': undefined,
 };
 
+/** What is asked for; a video may be of any format, and what it is its bytes say. */
+export type MediaKind = 'picture' | 'video';
+
 /**
  * @throws KvantError `invalid-image-url`, `unsupported-image`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
  */
@@ -31,6 +34,7 @@ export async function pictureBytes(
   { source, where }: FoundPicture,
   access: PictureAccess,
   signal: AbortSignal,
+  what: MediaKind = 'picture',
 ): Promise<Uint8Array> {
   switch (source.kind) {
     case 'bytes':
@@ -39,7 +43,7 @@ export async function pictureBytes(
       return readOwn(source.path, where);
     case 'url': {
       const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(source.url.trim())?.[1]?.toLowerCase();
-      if (scheme === 'data') return dataUrlBytes(source.url.trim(), where);
+      if (scheme === 'data') return dataUrlBytes(source.url.trim(), where, what);
       if (scheme === 'file') return readAllowed(source.url, where, access.localPath);
       if (scheme === 'http' || scheme === 'https') {
         if (access.fetch !== undefined) return access.fetch(source.url.trim(), where, signal);
@@ -63,11 +67,11 @@ export async function pictureBytes(
  *
  * @throws KvantError `invalid-image-url` (400), `unsupported-image` for a label of no picture that is read (415), `image-too-large` (413)
  */
-export function dataUrlBytes(url: string, where: string): Uint8Array {
+export function dataUrlBytes(url: string, where: string, what: MediaKind = 'picture'): Uint8Array {
   const comma = url.indexOf(',');
   const head = url.slice(0, comma === -1 ? undefined : comma);
-  const refuse = (what: string): never => {
-    throw new KvantError('invalid-image-url', `${where} ${what}.`, {
+  const refuse = (why: string): never => {
+    throw new KvantError('invalid-image-url', `${where} ${why}.`, {
       kind: 'invalid-request',
       where,
       fix: 'Send data:image/png;base64, and behind it the file’s bytes in base64.',
@@ -75,7 +79,7 @@ export function dataUrlBytes(url: string, where: string): Uint8Array {
   };
   if (comma === -1 || !/;\s*base64\s*$/i.test(head)) refuse('is a data URL without base64');
   const label = head.slice('data:'.length).replace(/;.*/s, '').trim().toLowerCase();
-  if (!Object.hasOwn(LABELS, label))
+  if (!Object.hasOwn(LABELS, label) && !(what === 'video' && label.startsWith('video/')))
     throw new KvantError('unsupported-image', `${where} is labelled ${shown(label)}.`, {
       kind: 'unsupported',
       where,

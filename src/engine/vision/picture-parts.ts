@@ -1,7 +1,8 @@
-/** The parts of messages that are pictures: which forms they have, and what the chat template is given in their place. */
+/** The parts of messages that are pictures or videos: which forms they have, and what the chat template is given in their place. */
 
 import { didYouMean } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
+import type { RgbImage } from '../../media/image.js';
 import { shown } from '../../printable.js';
 import type { EngineChatMessage } from '../types.js';
 
@@ -19,16 +20,34 @@ export interface FoundPicture {
   readonly where: string;
 }
 
+/** A frame of a video: a picture's file, or pixels. */
+export type FrameSource = PictureSource | { readonly kind: 'pixels'; readonly image: RgbImage };
+
+export type VideoSource =
+  | { readonly kind: 'file'; readonly source: PictureSource }
+  | {
+      readonly kind: 'frames';
+      readonly frames: readonly FrameSource[];
+      /** Frames a second. */
+      readonly fps: number;
+    };
+
+export interface FoundVideo {
+  readonly video: VideoSource;
+  readonly where: string;
+}
+
 export interface SplitMessages {
-  /** In which each picture is `{ type: 'image' }`. */
+  /** In which each picture is `{ type: 'image' }`, each video `{ type: 'video' }`. */
   readonly messages: readonly EngineChatMessage[];
-  readonly pictures: readonly FoundPicture[];
+  readonly found: readonly (FoundPicture | FoundVideo)[];
 }
 
 type Part = Readonly<Record<string, unknown>>;
 
 /** OpenAI's form of chats, that of its responses, and the library's own. */
 const FORMS = { image_url: 'image_url', input_image: 'image_url', image: 'image' } as const;
+const VIDEO_FORMS = { video_url: 'video_url', video: 'video' } as const;
 const DETAILS = ['auto', 'low', 'high', 'original'];
 
 const isPart = (part: unknown): part is Part => typeof part === 'object' && part !== null;
@@ -37,31 +56,42 @@ function isPicture(part: unknown): part is Part & { readonly type: keyof typeof 
   return isPart(part) && typeof part.type === 'string' && Object.hasOwn(FORMS, part.type);
 }
 
-/** Whether there is any picture in a conversation. */
+function isVideo(part: unknown): part is Part & { readonly type: keyof typeof VIDEO_FORMS } {
+  return isPart(part) && typeof part.type === 'string' && Object.hasOwn(VIDEO_FORMS, part.type);
+}
+
+/** Whether there is any picture or video in a conversation. */
 export function hasPictures(messages: unknown): boolean {
   return (
     Array.isArray(messages) &&
-    messages.some((message) => Array.isArray(message?.content) && message.content.some(isPicture))
+    messages.some((message) => Array.isArray(message?.content) && message.content.some(isSeen))
   );
 }
 
+const isSeen = (part: unknown): boolean => isPicture(part) || isVideo(part);
+
 /**
- * Takes the pictures out of a conversation, in their order.
+ * Takes the pictures and videos out of a conversation, in their order.
  *
  * @throws KvantError `invalid-messages`, naming the field
  */
 export function splitPictures(messages: readonly EngineChatMessage[]): SplitMessages {
-  const pictures: FoundPicture[] = [];
+  const found: (FoundPicture | FoundVideo)[] = [];
   const rest = messages.map((message, m) => {
     if (!Array.isArray(message?.content)) return message;
     const content = message.content.map((part: unknown, p) => {
+      const where = `messages[${m}].content[${p}]`;
+      if (isVideo(part)) {
+        found.push(readVideoPart(part, where));
+        return { type: 'video' };
+      }
       if (!isPicture(part)) return part;
-      pictures.push(readPart(part, `messages[${m}].content[${p}]`));
+      found.push(readPart(part, where));
       return { type: 'image' };
     });
     return { ...message, content };
   });
-  return { messages: rest, pictures };
+  return { messages: rest, found };
 }
 
 function readPart(part: Part & { readonly type: keyof typeof FORMS }, where: string): FoundPicture {
@@ -69,30 +99,85 @@ function readPart(part: Part & { readonly type: keyof typeof FORMS }, where: str
   const known = ['type', field, 'detail', 'cache_control', 'prompt_cache_breakpoint'];
   refuseUnknown(part, known, where);
   checkDetail(part.detail, `${where}.detail`);
+  if (part.type === 'image')
+    return { source: ownSource(part.image, `${where}.image`, 'picture'), where: `${where}.image` };
+  return urlOf(part, 'image_url', where);
+}
+
+/** The value of a part: a URL, or an object with one. */
+function urlOf(part: Part, field: 'image_url' | 'video_url', where: string): FoundPicture {
   const value = part[field];
-  if (part.type === 'image') return { source: ownSource(value, `${where}.image`), where: `${where}.image` };
-  if (typeof value === 'string') return { source: { kind: 'url', url: value }, where: `${where}.image_url` };
-  const at = `${where}.image_url`;
-  if (!isPart(value) || typeof value.url !== 'string')
+  const at = `${where}.${field}`;
+  if (typeof value === 'string') return { source: { kind: 'url', url: value }, where: at };
+  if (!isPart(value) || typeof value.url !== 'string') {
+    const type = field === 'image_url' ? 'image/png' : 'image/gif';
     throw invalid(
       at,
       'has no url',
-      'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
+      `Send {"type": "${field}", "${field}": {"url": "data:${type};base64,…"}}.`,
     );
-  refuseUnknown(value, ['url', 'detail'], at);
+  }
+  refuseUnknown(value, field === 'image_url' ? ['url', 'detail'] : ['url'], at);
   checkDetail(value.detail, `${at}.detail`);
   return { source: { kind: 'url', url: value.url }, where: `${at}.url` };
 }
 
+function readVideoPart(part: Part & { readonly type: keyof typeof VIDEO_FORMS }, where: string): FoundVideo {
+  const hints = ['type', 'cache_control', 'prompt_cache_breakpoint'];
+  if (part.type === 'video_url') {
+    refuseUnknown(part, [...hints, 'video_url'], where);
+    const { source, where: at } = urlOf(part, 'video_url', where);
+    return { video: { kind: 'file', source }, where: at };
+  }
+  refuseUnknown(part, [...hints, 'video', 'frames', 'fps'], where);
+  const { video, frames, fps } = part;
+  if (frames === undefined) {
+    const at = `${where}.video`;
+    if (fps !== undefined) throw invalid(`${where}.fps`, 'goes with frames alone', 'Leave it out.');
+    return { video: { kind: 'file', source: ownSource(video, at, 'video') }, where: at };
+  }
+  if (video !== undefined) throw invalid(where, 'has a video and frames', 'Give one of them.');
+  const at = `${where}.frames`;
+  if (!Array.isArray(frames) || frames.length === 0)
+    throw invalid(at, 'is no list of frames', 'Give pictures in their order.');
+  if (typeof fps !== 'number' || !Number.isFinite(fps) || fps <= 0)
+    throw invalid(
+      `${where}.fps`,
+      'is no rate',
+      'Give the frames a second that `frames` has, as a number above 0.',
+    );
+  const sources = frames.map((frame: unknown, i) => frameSource(frame, `${at}[${i}]`));
+  return { video: { kind: 'frames', frames: sources, fps }, where: at };
+}
+
+function frameSource(frame: unknown, where: string): FrameSource {
+  if (!isPart(frame) || frame instanceof Uint8Array || frame instanceof ArrayBuffer || frame instanceof URL)
+    return ownSource(frame, where, 'picture');
+  const { width, height, pixels } = frame;
+  const whole = (side: unknown): side is number => Number.isSafeInteger(side) && (side as number) > 0;
+  if (
+    !whole(width) ||
+    !whole(height) ||
+    !(pixels instanceof Uint8Array) ||
+    pixels.length !== width * height * 3
+  )
+    throw invalid(
+      where,
+      'is no frame',
+      'Give a picture’s bytes, path or URL, or {width, height, pixels} with three bytes a pixel.',
+    );
+  return { kind: 'pixels', image: { width, height, pixels } };
+}
+
 /** What the caller of the library gave: bytes, a URL, a path, or a `data:` URL. */
-function ownSource(value: unknown, where: string): PictureSource {
+function ownSource(value: unknown, where: string, what: 'picture' | 'video'): PictureSource {
   if (value instanceof Uint8Array) return { kind: 'bytes', bytes: value };
   if (value instanceof ArrayBuffer) return { kind: 'bytes', bytes: new Uint8Array(value) };
   if (value instanceof URL)
     return value.protocol === 'file:' ? { kind: 'path', path: value.href } : { kind: 'url', url: value.href };
   if (typeof value === 'string' && value !== '')
     return /^(?:data|https?):/i.test(value) ? { kind: 'url', url: value } : { kind: 'path', path: value };
-  throw invalid(where, 'is no picture', 'Give the bytes of a file, its path, or a URL.');
+  throw invalid(where, `is no ${what}`, 'Give the bytes of a file, its path, or a URL.');
 }
 
 /** It is taken and changes nothing: a picture is as large as the model's processor makes it. */

@@ -1,9 +1,9 @@
-/** From the pictures of a conversation to patches: fetched, checked by their headers, decoded, resized, and given a digest. */
+/** From the pictures and videos of a conversation to patches: fetched, checked by their headers, decoded, resized, and given a digest. */
 
 import { KvantError } from '../../errors.js';
 import { checkImage } from '../../media/decode.js';
 import type { ImageProcessor, TowerInput } from '../../media/processor.js';
-import { readProcessor } from '../../media/read-processor.js';
+import { readProcessor, VIDEO_FILE } from '../../media/read-processor.js';
 import {
   type PatchGrid,
   type PromptPiece,
@@ -12,18 +12,23 @@ import {
   type VisionDefinition,
 } from '../../models/vision/tower.js';
 import { isJsonObject, readJsonObject } from '../../text/json-file.js';
-import type { EngineChatMessage, ImageProcessorOptions, SeenImage } from '../types.js';
+import type { DecodeVideo, EngineChatMessage, ImageProcessorOptions, SeenImage } from '../types.js';
 import { type ProcessorConfig, withImageProcessor } from './image-processor.js';
 import { type MadePicture, makePicture } from './make-picture.js';
 import type { PictureAccess } from './picture-access.js';
 import { pictureBytes } from './picture-bytes.js';
 import { splitPictures } from './picture-parts.js';
 import { PictureThread, type PictureWaiter } from './picture-thread.js';
+import { type ChosenVideo, VideoReader } from './video-reader.js';
 
 /** Pictures of one request at most. */
 export const MOST_PICTURES = 16;
 
-export interface ReadPicture extends MadePicture {
+export interface ReadPicture {
+  /** Of a picture one, of a video each two frames. */
+  readonly made: readonly MadePicture[];
+  /** Of each two frames of a video, on the axis of time; null where they turn by where they stand. Absent: a picture. */
+  readonly times?: readonly number[] | null;
   readonly tokens: number;
   /** What stands for it in the prompt. */
   readonly pieces: readonly PromptPiece[];
@@ -31,6 +36,7 @@ export interface ReadPicture extends MadePicture {
 
 export interface ReadMessages {
   readonly messages: readonly EngineChatMessage[];
+  /** In their order, pictures and videos. */
   readonly pictures: readonly ReadPicture[];
   /** What the model sees of them. */
   readonly seen: readonly SeenImage[];
@@ -42,15 +48,22 @@ export interface PictureReaderOptions {
   readonly mostTokens: number;
   /** Pictures are made on a thread of their own. */
   readonly thread: boolean;
+  /** Reads files of videos that kvant does not decode. */
+  readonly decodeVideo?: DecodeVideo | undefined;
 }
 
 /** preprocessor_config.json; where there is none, what newer folders have of it in the file for all processors. */
-async function readProcessorJson(folder: string): Promise<ProcessorConfig | undefined> {
+async function readProcessorJson(
+  folder: string,
+  file: string,
+  part: 'image_processor' | 'video_processor',
+): Promise<ProcessorConfig | undefined> {
   const code = 'invalid-preprocessor';
-  const own = await readJsonObject(folder, 'preprocessor_config.json', code);
+  const own = await readJsonObject(folder, file, code);
   if (own !== undefined) return own;
   const all = await readJsonObject(folder, 'processor_config.json', code);
-  return isJsonObject(all?.image_processor) ? all.image_processor : undefined;
+  const within = all?.[part];
+  return isJsonObject(within) ? within : undefined;
 }
 
 /** How the pictures of a request are made. */
@@ -67,11 +80,14 @@ export class PictureReader {
   readonly #access: PictureAccess;
   readonly #mostTokens: number;
   readonly #thread: PictureThread | null;
+  /** Null where the model reads no videos. */
+  readonly #videos: VideoReader | null;
 
   private constructor(
     vision: VisionDefinition,
     config: ProcessorConfig,
-    { access, mostTokens, thread }: PictureReaderOptions,
+    videoConfig: ProcessorConfig,
+    { access, mostTokens, thread, decodeVideo }: PictureReaderOptions,
   ) {
     this.#vision = vision;
     this.#config = config;
@@ -79,6 +95,8 @@ export class PictureReader {
     this.#processor = readProcessor(config, this.#tower);
     this.#access = access;
     this.#mostTokens = mostTokens;
+    const { video = null } = vision;
+    this.#videos = video === null ? null : new VideoReader(video, videoConfig, this.#tower, decodeVideo);
     this.#thread = thread ? new PictureThread() : null;
   }
 
@@ -91,14 +109,16 @@ export class PictureReader {
     vision: VisionDefinition,
     options: PictureReaderOptions,
   ): Promise<PictureReader> {
-    const config = vision.processor ?? (await readProcessorJson(folder));
+    const config =
+      vision.processor ?? (await readProcessorJson(folder, 'preprocessor_config.json', 'image_processor'));
     if (config === undefined)
       throw new KvantError('invalid-preprocessor', `${folder} has no preprocessor_config.json.`, {
         kind: 'model',
         where: 'preprocessor_config.json',
         fix: 'Fetch the model again: without the file nobody knows how its pictures are made.',
       });
-    return new PictureReader(vision, config, options);
+    const videos = await readProcessorJson(folder, VIDEO_FILE, 'video_processor');
+    return new PictureReader(vision, config, videos ?? {}, options);
   }
 
   /** Ends its thread; what is not made is refused. */
@@ -107,7 +127,8 @@ export class PictureReader {
   }
 
   /**
-   * @throws KvantError those of `splitPictures`, `pictureBytes` and `decodeImage`; `too-many-images`, `image-too-large`; those of `withImageProcessor`
+   * @throws KvantError those of `splitPictures`, `pictureBytes`, `decodeImage`, `VideoReader`; `too-many-images`, `image-too-large`,
+   *   `unsupported-content`; those of `withImageProcessor`
    */
   async read(
     given: readonly EngineChatMessage[],
@@ -115,40 +136,68 @@ export class PictureReader {
     options: ImageProcessorOptions = {},
   ): Promise<ReadMessages> {
     const { signal } = waiter;
-    const { messages, pictures: found } = splitPictures(given);
+    const { messages, found } = splitPictures(given);
     if (found.length > MOST_PICTURES)
       throw new KvantError(
         'too-many-images',
-        `The request has ${found.length} pictures; ${MOST_PICTURES} are the most.`,
+        `The request has ${found.length} pictures and videos; ${MOST_PICTURES} are the most.`,
         {
           kind: 'invalid-request',
           where: found[MOST_PICTURES]!.where,
           fix: 'Send fewer, or in several requests.',
         },
       );
-    const making = this.#making(options, found.length);
-    const files: { readonly bytes: Uint8Array; readonly where: string }[] = [];
+    const stills = found.filter((one) => !('video' in one)).length;
+    const making = this.#making(options, stills);
+    const files: ({ readonly bytes: Uint8Array; readonly where: string } | ChosenVideo)[] = [];
     let tokens = 0;
-    for (const picture of found) {
-      const { where } = picture;
-      const bytes = await pictureBytes(picture, this.#access, signal);
+    for (const one of found) {
+      const { where } = one;
+      if ('video' in one) {
+        const chosen = await this.#readsVideo(where).choose(one, this.#access, signal);
+        tokens += pictureTokens(chosen.pieces);
+        files.push(chosen);
+      } else {
+        const bytes = await pictureBytes(one, this.#access, signal);
+        const { width, height } = checkImage(bytes, {}, where);
+        tokens += pictureTokens(this.#vision.pieces(gridOf(making.processor, width, height, where)));
+        files.push({ bytes, where });
+      }
       signal.throwIfAborted();
-      const { width, height } = checkImage(bytes, {}, where);
-      tokens += pictureTokens(this.#vision.pieces(gridOf(making.processor, width, height, where)));
       if (tokens > this.#mostTokens)
         throw new KvantError(
           'image-too-large',
           `The pictures up to ${where} are ${tokens} tokens; the context has ${this.#mostTokens}.`,
           { kind: 'invalid-request', where, fix: 'Send fewer or smaller pictures.' },
         );
-      files.push({ bytes, where });
     }
     const pictures: ReadPicture[] = [];
-    for (const { bytes, where } of files) {
+    const seen: SeenImage[] = [];
+    for (const file of files) {
       signal.throwIfAborted();
-      pictures.push(await this.#picture(bytes, where, waiter, making));
+      const frames = 'bytes' in file ? undefined : file.frames;
+      const picture =
+        'bytes' in file
+          ? await this.#picture(file.bytes, file.where, waiter, making)
+          : await this.#video(file, waiter);
+      pictures.push(picture);
+      seen.push(this.#seen(picture, frames));
     }
-    return { messages, pictures, seen: pictures.map((picture) => this.#seen(picture)) };
+    return { messages, pictures, seen };
+  }
+
+  /** Errors: `unsupported-content`. */
+  #readsVideo(where: string): VideoReader {
+    if (this.#videos !== null) return this.#videos;
+    throw new KvantError(
+      'unsupported-content',
+      `${where} is a video: this model reads pictures and text only.`,
+      {
+        kind: 'unsupported',
+        where,
+        fix: 'Send frames of it as pictures, or take a model that reads videos.',
+      },
+    );
   }
 
   #making(options: ImageProcessorOptions, pictures: number): Making {
@@ -160,9 +209,11 @@ export class PictureReader {
   }
 
   /** In pixels, tiles side by side. */
-  #seen({ grid: { rows, cols, tiles }, tokens }: ReadPicture): SeenImage {
+  #seen({ made, tokens }: ReadPicture, frames: number | undefined): SeenImage {
     const { patchSize } = this.#tower;
+    const { rows, cols, tiles } = made[0]!.grid;
     return {
+      ...(frames === undefined ? {} : { frames }),
       width: cols * patchSize * (tiles?.cols ?? 1),
       height: rows * patchSize * (tiles?.rows ?? 1),
       tokens,
@@ -179,9 +230,15 @@ export class PictureReader {
     const picture =
       this.#thread === null
         ? await makePicture(processor, bytes, where)
-        : await this.#thread.make(asked, waiter);
+        : (await this.#thread.make(asked, waiter))[0]!;
     const pieces = this.#vision.pieces(picture.grid);
-    return { ...picture, tokens: pictureTokens(pieces), pieces };
+    return { made: [picture], tokens: pictureTokens(pieces), pieces };
+  }
+
+  async #video(chosen: ChosenVideo, waiter: PictureWaiter): Promise<ReadPicture> {
+    const made = await this.#videos!.make(chosen, waiter, this.#thread);
+    const { pieces, times } = chosen;
+    return { made, times, tokens: pictureTokens(pieces), pieces };
   }
 }
 

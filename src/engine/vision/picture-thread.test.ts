@@ -29,7 +29,7 @@ parentPort.on('message', ({ bytes }) => {
   if (bytes[0] === 2) process.exit(3);
   if (bytes[0] === 3) throw new Error('thrown');
   if (bytes[0] === 4) { const kept = []; for (;;) kept.push(new Array(1000).fill({})); }
-  parentPort.postMessage({ type: 'made', picture: bytes[0] });
+  parentPort.postMessage({ type: 'made', pictures: bytes[0] });
 });
 `)}`,
 );
@@ -41,13 +41,13 @@ describe('the thread of pictures', () => {
   it('makes what is made without it, and tells errors as they are', async () => {
     const thread = new PictureThread();
     try {
-      const [made, error] = await Promise.all([
+      const [[made], error] = await Promise.all([
         thread.make(ask(png), { signal }),
         thread.make(ask(png.subarray(0, 200), 'messages[1]'), { signal }).catch((reason: unknown) => reason),
       ]);
       const here = await makePicture(readProcessor(config, tower), png, 'w');
       expect(made).toEqual(here);
-      expect(made.patches.buffer).toBeInstanceOf(SharedArrayBuffer);
+      expect(made!.patches.buffer).toBeInstanceOf(SharedArrayBuffer);
       expect(error).toMatchObject({ code: 'invalid-image', where: 'messages[1]', status: 400 });
     } finally {
       await thread.close();

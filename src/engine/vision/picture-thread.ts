@@ -39,10 +39,11 @@ const IDLE_MS = 30_000;
 const MAX_WAITING = 2 ** 28;
 const HEAP_MB = 256;
 
-interface Job extends ToPictureWorker {
+interface Job {
+  readonly asked: ToPictureWorker;
   readonly size: number;
   readonly share: string;
-  readonly resolve: (picture: MadePicture) => void;
+  readonly resolve: (pictures: readonly MadePicture[]) => void;
   readonly reject: (error: unknown) => void;
   readonly release: () => void;
 }
@@ -59,18 +60,19 @@ export class PictureThread {
     this.#options = options;
   }
 
-  /** Errors: those of `makePicture`; `overloaded-images`, `image-too-costly`, `image-decoder-crashed`; the signal's reason. */
-  make(asked: ToPictureWorker, { signal, share = '' }: PictureWaiter): Promise<MadePicture> {
+  /** Of a picture one, of a video each two frames. Errors: those of `makePicture` and `makeVideo`; `overloaded-images`, `image-too-costly`, `image-decoder-crashed`; the signal's reason. */
+  make(asked: ToPictureWorker, { signal, share = '' }: PictureWaiter): Promise<readonly MadePicture[]> {
     return new Promise((resolve, reject) => {
       signal.throwIfAborted();
       if (this.#closed) throw shuttingDown();
-      this.#admit(asked.bytes.length);
+      const size = sizeOf(asked);
+      this.#admit(size);
       const release = onAbort(signal, () => {
         // One that is under way is made to its end: what it costs is bounded.
         this.#queue.remove(job);
         reject(signal.reason as Error);
       });
-      const job: Job = { ...asked, size: asked.bytes.length, share, resolve, reject, release };
+      const job: Job = { asked, size, share, resolve, reject, release };
       this.#queue.add(job, performance.now());
       this.#next();
     });
@@ -99,11 +101,10 @@ export class PictureThread {
     if (job === undefined) return;
     this.#running = job;
     clearTimeout(this.#timer);
-    const { bytes, where, config, tower } = job;
     try {
       this.#worker ??= this.#start();
       this.#worker.ref();
-      this.#worker.postMessage({ bytes, where, config, tower } satisfies ToPictureWorker);
+      this.#worker.postMessage(job.asked);
     } catch (error) {
       this.#settle((one) => one.reject(error));
       return;
@@ -113,7 +114,7 @@ export class PictureThread {
 
   #limit(ms: number): void {
     clearTimeout(this.#timer);
-    const { where } = this.#running!;
+    const { where } = this.#running!.asked;
     this.#timer = setTimeout(() => void this.#end(tooCostly(where, ms)), ms);
   }
 
@@ -130,7 +131,7 @@ export class PictureThread {
       if (message.type === 'begun') this.#limit(this.#options.limitMs ?? LIMIT_MS);
       else
         this.#settle((job) => {
-          if (message.type === 'made') job.resolve(message.picture);
+          if (message.type === 'made') job.resolve(message.pictures);
           else job.reject(deserializeError(message.error));
         });
     });
@@ -168,6 +169,13 @@ export class PictureThread {
   }
 }
 
+function sizeOf(asked: ToPictureWorker): number {
+  if (!('film' in asked)) return asked.bytes.length;
+  const { source } = asked.film;
+  if (source.kind === 'file') return source.bytes.length;
+  return source.frames.reduce((sum, { image }) => sum + ('pixels' in image ? image.pixels : image).length, 0);
+}
+
 function tooCostly(where: string, limitMs: number): KvantError {
   return new KvantError('image-too-costly', `${where} took more than ${limitMs / 1000} s to decode.`, {
     kind: 'invalid-request',
@@ -179,7 +187,7 @@ function tooCostly(where: string, limitMs: number): KvantError {
 function crashed(job: Job | null, cause: unknown): KvantError {
   const what = cause instanceof Error ? cause.message : String(cause ?? 'it ended');
   return new KvantError('image-decoder-crashed', `The thread that decodes pictures ended: ${what}.`, {
-    ...(job === null ? {} : { where: job.where }),
+    ...(job === null ? {} : { where: job.asked.where }),
     fix: 'Send the request again; if it happens again, report it with the picture.',
     cause,
   });

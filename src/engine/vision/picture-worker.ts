@@ -4,21 +4,26 @@ import { setPriority } from 'node:os';
 import { parentPort } from 'node:worker_threads';
 import { type SerializedError, serializeError } from '../../errors.js';
 import type { TowerInput } from '../../media/processor.js';
-import { readProcessor } from '../../media/read-processor.js';
+import { readProcessor, readVideoProcessor, type VideoProcessorName } from '../../media/read-processor.js';
 import { asKvantError } from '../core-errors.js';
 import { type MadePicture, makePicture } from './make-picture.js';
+import { type FilmFrames, makeVideo } from './make-video.js';
 
-export interface ToPictureWorker {
-  readonly bytes: Uint8Array;
+interface Asked {
   readonly where: string;
-  /** preprocessor_config.json, with what the request changes of it. */
+  /** preprocessor_config.json, or that of videos, with what the request changes of it. */
   readonly config: Readonly<Record<string, unknown>>;
   readonly tower: TowerInput;
 }
 
+export type ToPictureWorker =
+  | (Asked & { readonly bytes: Uint8Array })
+  | (Asked & { readonly film: FilmFrames; readonly processor: VideoProcessorName });
+
 export type FromPictureWorker =
   | { readonly type: 'begun' }
-  | { readonly type: 'made'; readonly picture: MadePicture }
+  /** Of a video each two frames. */
+  | { readonly type: 'made'; readonly pictures: readonly MadePicture[] }
   | { readonly type: 'failed'; readonly error: SerializedError };
 
 /** On Linux a thread has a priority of its own; elsewhere it would be the process's. */
@@ -34,11 +39,18 @@ if (process.platform === 'linux') {
   }
 }
 
-port.on('message', async ({ bytes, where, config, tower }: ToPictureWorker) => {
+async function make(asked: ToPictureWorker): Promise<readonly MadePicture[]> {
+  const { where, config, tower } = asked;
+  if ('film' in asked)
+    return makeVideo(readVideoProcessor(config, asked.processor, tower), asked.film, where);
+  return [await makePicture(readProcessor(config, tower), asked.bytes, where)];
+}
+
+port.on('message', async (asked: ToPictureWorker) => {
   const post = (message: FromPictureWorker): void => port.postMessage(message);
   post({ type: 'begun' });
   try {
-    post({ type: 'made', picture: await makePicture(readProcessor(config, tower), bytes, where) });
+    post({ type: 'made', pictures: await make(asked) });
   } catch (error) {
     post({ type: 'failed', error: serializeError(asKvantError(error)) });
   }

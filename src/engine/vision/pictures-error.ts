@@ -33,3 +33,12 @@ export function picturesError(
     { kind: 'invalid-request', where: 'messages', fix: 'Send fewer or smaller pictures.' },
   );
 }
+
+/** Times of a video that the context has no positions for. */
+export function videoTooLong(positions: number): KvantError {
+  return new KvantError(
+    'video-too-long',
+    `The videos of the request take longer than the ${positions} positions of the context reach.`,
+    { kind: 'invalid-request', where: 'messages', fix: 'Send a shorter video.' },
+  );
+}

@@ -1,7 +1,7 @@
 /** The pictures of a prompt: where they stand, what they are known by, and where their features lie once they are computed. */
 
 import { FEATURE_TOKEN } from '../../device/feature-slab.js';
-import { type RotaryPlaces, rotaryPlaces } from '../../models/vision/positions.js';
+import { type Film, type RotaryPlaces, rotaryPlaces } from '../../models/vision/positions.js';
 import type { PatchGrid } from '../../models/vision/tower.js';
 
 /** Words of a digest. */
@@ -16,6 +16,10 @@ export interface PromptPicture {
   readonly grid: PatchGrid;
   /** `[rows · cols, patchValues]`, in shared memory. */
   readonly patches: Float32Array;
+  /** Those of the second of two frames of a video, in shared memory. Default: a still picture. */
+  readonly second?: Float32Array;
+  /** Two frames of a video that turn by their time. */
+  readonly film?: Film;
   /** Its first token in the prompt, and how many it has: rows of features. */
   readonly first: number;
   readonly tokens: number;
@@ -64,7 +68,8 @@ export class PromptPictures {
       mergeSize === null
         ? null
         : rotaryPlaces(
-            list.map(({ first, grid }) => ({
+            list.map(({ first, grid, film }) => ({
+              ...(film === undefined ? {} : { film }),
               first,
               rows: grid.rows / mergeSize,
               cols: grid.cols / mergeSize,

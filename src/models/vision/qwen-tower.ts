@@ -17,7 +17,7 @@ import { blockWeights, normed, recordBlock, type TowerRecording } from './blocks
 import { bilinearTaps, Turns } from './places.js';
 import type { QwenTowerConfig, QwenTowerKind } from './qwen-config.js';
 import type { PatchGrid, PlacedImage, TowerDefinition, TowerTensors } from './tower.js';
-import { CHANNELS, TowerWeights } from './tower-weights.js';
+import { CHANNELS, FILM, TowerWeights } from './tower-weights.js';
 
 /** Where a checkpoint keeps the tower, once its names are read (tensor-names.ts). */
 const PREFIX = 'visual.';
@@ -101,7 +101,9 @@ function record(ops: Ops, config: QwenTowerConfig, weights: Weights): TowerTenso
   const taps = learned === null ? null : ops.input('tokens', 8);
   const whole = ops.input('tokens', 2);
   const windows = window === null ? null : ops.input('tokens', 2);
+  const motion = config.frames === FILM ? ops.input('tokens', pixels.cols) : undefined;
   let x = ops.linear(pixels, weights.matrix('vision.patch'));
+  if (motion !== undefined) x = ops.linear(motion, weights.matrix('vision.patch.motion'), x);
   if (taps !== null) x = ops.addGathered(x, weights.vector('vision.positions'), taps);
   const levels: Tensor[] = [];
   for (let b = 0; b < depth; b++) {
@@ -112,6 +114,7 @@ function record(ops: Ops, config: QwenTowerConfig, weights: Weights): TowerTenso
   }
   return {
     pixels,
+    ...(motion === undefined ? {} : { motion }),
     places: taps === null ? [angles] : [angles, taps],
     bounds: windows === null ? [whole] : [whole, windows],
     features: [merge(at, config, x, null), ...levels],

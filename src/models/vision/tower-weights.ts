@@ -3,6 +3,8 @@
 import type { MatrixPart, MatrixSpec, VectorSpec } from '../layout.js';
 
 export const CHANNELS = 3;
+/** Frames of a patch, of towers that see videos. */
+export const FILM = 2;
 
 export interface PatchConvolution {
   /** Without `.weight`. */
@@ -107,38 +109,45 @@ export class TowerWeights {
 
   /**
    * The convolution over patches as a product: stride and kernel are one. A still picture is all frames of a patch, so the weights of the
-   * frames are added up. PyTorch stores `[out, channel, frame, y, x]`, MLX `[out, frame, y, x, channel]`. Returns the tensor's name.
+   * frames are added up; with two frames `${key}.motion` has what those of the first are more than those of the second. PyTorch stores
+   * `[out, channel, frame, y, x]`, MLX `[out, frame, y, x, channel]`. Returns the tensor's name.
    */
   patches(key: string, { name, hiddenSize, patchSize: p, bias, frames: stated }: PatchConvolution): string {
     const area = p * p;
     const frames = stated ?? 1;
     const axis = stated === null ? [] : [frames];
     const cols = CHANNELS * area;
-    const summed =
-      (at: (channel: number, frame: number, pixel: number) => number) =>
+    type At = (channel: number, frame: number, pixel: number) => number;
+    const weighed =
+      (at: At, by: (frame: number) => number) =>
       (values: Float32Array): Float32Array => {
         const out = new Float32Array(hiddenSize * cols);
         for (let row = 0; row < hiddenSize; row++)
           for (let c = 0; c < CHANNELS; c++)
             for (let i = 0; i < area; i++) {
               let sum = 0;
-              for (let f = 0; f < frames; f++) sum += values[row * cols * frames + at(c, f, i)]!;
+              for (let f = 0; f < frames; f++) sum += by(f) * values[row * cols * frames + at(c, f, i)]!;
               out[row * cols + c * area + i] = sum;
             }
         return out;
       };
     const part = this.part(name, hiddenSize, bias);
-    const stored = [
+    const stored = (by: (frame: number) => number): NonNullable<MatrixPart['stored']> => [
       {
         shape: [hiddenSize, CHANNELS, ...axis, p, p],
-        make: summed((c, f, i) => (c * frames + f) * area + i),
+        make: weighed((c, f, i) => (c * frames + f) * area + i, by),
       },
       {
         shape: [hiddenSize, ...axis, p, p, CHANNELS],
-        make: summed((c, f, i) => (f * area + i) * CHANNELS + c),
+        make: weighed((c, f, i) => (f * area + i) * CHANNELS + c, by),
       },
     ];
-    this.matrix(key, cols, [{ ...part, stored }]);
+    this.matrix(key, cols, [{ ...part, stored: stored(() => 1) }]);
+    // Mean and half of the difference of two frames say as much as the frames, and of a still picture the second is zero.
+    if (frames === FILM) {
+      const moving = { ...part, bias: null, stored: stored((frame) => 1 - 2 * frame) };
+      this.matrix(`${key}.motion`, cols, [moving]);
+    }
     return part.name;
   }
 }

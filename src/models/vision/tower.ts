@@ -7,6 +7,7 @@ import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { ImageGrid, TowerInput } from '../../media/processor.js';
 import type { ProcessorJson } from '../../media/processor-fields.js';
+import type { VideoProcessorName } from '../../media/read-processor.js';
 import type { LookingAhead, MatrixSpec, VectorSpec, Weights } from '../layout.js';
 
 export type PatchGrid = ImageGrid;
@@ -18,8 +19,10 @@ export function tileCount({ tiles }: PatchGrid): number {
 
 /** The tensors that the host fills before a launch and reads behind it. All but `features` have a row for each patch. */
 export interface TowerTensors {
-  /** `[rows, patchValues]`: normalised pixels. */
+  /** `[rows, patchValues]`: normalised pixels. Of two frames of a video their mean. */
   readonly pixels: Tensor;
+  /** `[rows, patchValues]`: half of what the first frame has more than the second; zeros for pictures. Absent: the tower sees no videos. */
+  readonly motion?: Tensor;
   /** `[rows, n]` each: what a row is told of its place. Angles for Node `rotate`, taps for Node `add-gathered`. */
   readonly places: readonly Tensor[];
   /** `[rows, 2]` each: what a row sees (Node `attend-segments`). */
@@ -86,6 +89,27 @@ export interface LookAhead {
   readonly most: number;
 }
 
+/** How a model sees videos: each two frames as a picture that moves. */
+export interface VideoDefinition {
+  /** The token that stands where a video's rows go, once for each. */
+  readonly token: number;
+  /** The reference's class of its processor. */
+  readonly processor: VideoProcessorName;
+  /** Tokens that the chat template writes around a video, and that `pieces` have where they belong; null: what it writes stays. */
+  readonly marks: readonly [begin: number, end: number] | null;
+  /**
+   * Positions on the axis of time, from where the video begins, of the rows of each two frames, which are one behind the other in the prompt.
+   * `seconds`: from two frames to the next two. Null: each two have the positions of a picture, by where they stand.
+   */
+  readonly time: ((pair: number, seconds: number) => number) | null;
+  /**
+   * What stands for a video in a prompt, with one number for each two frames.
+   *
+   * @param seconds of each two frames: the mean of their times
+   */
+  pieces(grid: PatchGrid, seconds: readonly number[]): readonly PromptPiece[];
+}
+
 /** How a model sees. */
 export interface VisionDefinition {
   readonly tower: TowerDefinition;
@@ -105,6 +129,8 @@ export interface VisionDefinition {
   readonly processor?: ProcessorJson;
   /** What preprocessor_config.json becomes where a conversation has so many pictures. Default: itself. */
   readonly processorFor?: (config: ProcessorJson, pictures: number) => ProcessorJson;
+  /** Absent or null: the model reads no videos. */
+  readonly video?: VideoDefinition | null;
   /** What stands for a picture in a prompt. */
   pieces(grid: PatchGrid): readonly PromptPiece[];
 }

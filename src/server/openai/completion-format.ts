@@ -60,6 +60,7 @@ export function usageBody(usages: readonly Usage[]): object {
   const prompt = sum((u) => u.promptTokens);
   const completion = sum((u) => u.completionTokens);
   const images = sum((u) => u.imageTokens ?? 0);
+  const videos = sum((u) => u.videoTokens ?? 0);
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
@@ -67,6 +68,7 @@ export function usageBody(usages: readonly Usage[]): object {
     prompt_tokens_details: {
       cached_tokens: sum((u) => u.cachedTokens),
       ...(images === 0 ? {} : { image_tokens: images }),
+      ...(videos === 0 ? {} : { video_tokens: videos }),
     },
     completion_tokens_details: { reasoning_tokens: sum((u) => u.reasoningTokens) },
   };

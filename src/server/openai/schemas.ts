@@ -213,24 +213,32 @@ export function parseChat(body: Body): ParsedChat {
   };
 }
 
-/** The library's own form of pictures may be a path: nobody reads the server's files by it. */
+/** The library's own forms of pictures and videos may be a path: nobody reads the server's files by it. */
 function refuseOwnPictures(messages: ChatRequest['messages']): void {
   messages.forEach(({ content }, m) => {
     if (!Array.isArray(content)) return;
-    const p = content.findIndex((part: { readonly type?: unknown }) => part.type === 'image');
+    const p = content.findIndex((part: { readonly type?: unknown }) =>
+      OWN_FORMS.includes(part.type as string),
+    );
     if (p < 0) return;
+    const { type } = content[p] as { readonly type: string };
     const where = `messages[${m}].content[${p}]`;
     throw new KvantError(
       'invalid-messages',
-      `${where} has the type "image", which is not of this protocol.`,
+      `${where} has the type "${type}", which is not of this protocol.`,
       {
         kind: 'invalid-request',
         where,
-        fix: 'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
+        fix:
+          type === 'video'
+            ? 'Send {"type": "video_url", "video_url": {"url": "data:image/gif;base64,…"}}.'
+            : 'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
       },
     );
   });
 }
+
+const OWN_FORMS: readonly string[] = ['image', 'video'];
 
 function templateVariables(
   thinking: boolean | undefined,
