@@ -26,7 +26,11 @@ import { type KvFormat, kvTokenBytes } from '../../src/device/kv.js';
 import { notPacked, packedBytes } from '../../src/device/kv-formats/affine.js';
 import type { KvFormatKind } from '../../src/device/kv-formats/kind.js';
 import { KV_FORMATS } from '../../src/device/kv-formats/list.js';
-import { streamCodesText, streamWordText } from '../../src/device/webgpu/kernels/kv-formats/code-stream.js';
+import {
+  codesRoom,
+  streamCodesText,
+  streamWordText,
+} from '../../src/device/webgpu/kernels/kv-formats/code-stream.js';
 import type { KvCodec } from '../../src/device/webgpu/kernels/kv-formats/codec.js';
 import { WEBGPU_KV_CODECS } from '../../src/device/webgpu/kernels/kv-formats/list.js';
 import { readerHead, vectorText } from '../../src/device/webgpu/kernels/kv-formats/side.js';
@@ -130,7 +134,7 @@ const webgpuCodec: KvCodec<ToyKv> = {
     const { lanes, own, heads } = plan;
     const here = heads === 1 ? '' : 'here && ';
     return {
-      declarations: streamWordText(name, 4, own),
+      declarations: streamWordText(name, 4, own, codesRoom(lanes)),
       fetch: '',
       store: `{
       let x = finite_(v);

@@ -5,6 +5,7 @@
  */
 
 import type { KvFormat } from '../../kv.js';
+import { codesRoom } from './kv-formats/code-stream.js';
 import type { StoreNeeds, StorePlan, StoreText } from './kv-formats/codec.js';
 import { codecOf } from './kv-formats/list.js';
 import type { KvSideNumbers, KvSideSpec } from './kv-formats/side.js';
@@ -73,7 +74,7 @@ function arraysText(plan: StorePlan, formats: readonly KvFormat[]): string {
   const lines: string[] = [];
   const needs = formats.map(needsOf);
   if (needs.some(({ codes }) => codes))
-    lines.push(ownArray(plan, 'codes_', `array<u32, ${Math.max(256, 4 * lanes)}>`));
+    lines.push(ownArray(plan, 'codes_', `array<u32, ${codesRoom(lanes)}>`));
   if (needs.some(({ range }) => range))
     lines.push(
       ownArray(plan, 'lows_', `array<f32, ${lanes}>`),

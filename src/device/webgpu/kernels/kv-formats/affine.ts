@@ -1,7 +1,7 @@
 import type { AffineKv } from '../../../kv.js';
 import { affineGroups } from '../../../kv-formats/affine.js';
 import { rolledBound } from '../rolled.js';
-import { streamCodesText, streamWordText } from './code-stream.js';
+import { codesRoom, streamCodesText, streamWordText } from './code-stream.js';
 import type { KvCodec } from './codec.js';
 import { type KvSideNumbers, readerHead, vectorText } from './side.js';
 
@@ -51,7 +51,7 @@ export const affineCodec: KvCodec<AffineKv> = {
     const most = 2 ** format.bits - 1;
     const [lows, highs] = [`lows_${own}`, `highs_${own}`];
     return {
-      declarations: streamWordText(name, format.bits, own),
+      declarations: streamWordText(name, format.bits, own, codesRoom(lanes)),
       fetch: '',
       store: `{
       let x = finite_(v);

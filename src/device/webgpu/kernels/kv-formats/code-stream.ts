@@ -1,7 +1,10 @@
 /** WGSL of codes that are a stream of bits, least significant first, and of 3 bits in pairs (kv-layout.ts). */
 
-/** `NAME_word(j, groups)`: word j of the codes in `codes_`, which are zero beyond the vector's end. */
-export function streamWordText(name: string, bits: number, own: string): string {
+/** Codes in `codes_`, of a vector that so many threads have. */
+export const codesRoom = (lanes: number): number => Math.max(256, 4 * lanes);
+
+/** `NAME_word(j, groups)`: word j of the codes in `codes_`, which has `room` of them and zeros beyond the vector's end. */
+export function streamWordText(name: string, bits: number, own: string, room: number): string {
   const head = `fn ${name}_word(j: u32, groups: vec3<u32>) -> u32 {`;
   if (bits === 3) {
     return `${head}
@@ -25,7 +28,7 @@ export function streamWordText(name: string, bits: number, own: string): string 
   }
   return `${head}
   var word = 0u;
-  for (var k = j * 32u / ${bits}u; k * ${bits}u < j * 32u + 32u && k < 256u; k++) {
+  for (var k = j * 32u / ${bits}u; k * ${bits}u < j * 32u + 32u && k < ${room}u; k++) {
     let bit = k * ${bits}u;
     if (bit >= j * 32u) { word |= codes_${own}[k] << (bit - j * 32u); } else { word |= codes_${own}[k] >> (j * 32u - bit); }
   }

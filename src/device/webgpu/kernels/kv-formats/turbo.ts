@@ -4,7 +4,7 @@ import { type KvSide, turboRotation } from '../../../turboquant/rotation.js';
 import { rotateOneText } from '../kv-rotate.js';
 import { codeNumbers } from '../plane-codes.js';
 import { rolledBound } from '../rolled.js';
-import { streamCodesText, streamWordText } from './code-stream.js';
+import { codesRoom, streamCodesText, streamWordText } from './code-stream.js';
 import type { KvCodec, SideOf, StoreContext, StorePlan, StoreText } from './codec.js';
 import { type KvSideNumbers, readerHead, signsText, tableWord, vectorText } from './side.js';
 import { tableOffsets, turboInRuns, turboLiesTurned } from './turbo-layout.js';
@@ -122,7 +122,7 @@ function storeTurbo(side: Side, n: KvSideNumbers, { plan, put }: StoreContext): 
       ? turned
         ? ''
         : runsWordText(name, bits, headDim, own)
-      : streamWordText(name, bits, own),
+      : streamWordText(name, bits, own, codesRoom(lanes)),
     fetch: `signs = ${signsText(side, n)};
     ${pages.map((i) => `page${i} = ${word(`${offsets.centroids}u + min(thread + ${i * plan.threads}u, ${words - 1}u)`)};`).join('\n    ')}`,
     store: `{
