@@ -223,3 +223,10 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
     }
   });
 });
+
+describe.each(kernelDevices)('$name', (spec) => {
+  it('says whether it keeps float tails: what asks for one elsewhere is refused', async () => {
+    await using device = await spec.create();
+    expect(device.info.floatTails ?? false).toBe(spec.kind === 'cpu');
+  });
+});
