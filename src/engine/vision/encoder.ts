@@ -26,8 +26,8 @@ export interface PatchedImage {
 /** Takes what a launch made of some pictures. */
 type Take = (program: Program, placed: readonly PlacedImage[]) => Promise<void>;
 
-/** Grids whose places are kept: pictures of one size follow each other, and to place one takes as long as a fifth of its tower. */
-const KEPT_GRIDS = 8;
+/** Rows of all grids whose places are kept: pictures of one size follow each other, and to place one takes a tenth of its tower's time and more. */
+const KEPT_ROWS = 65_536;
 
 /** Rows that there is room for at first. */
 const FIRST_ROOM = 256;
@@ -150,9 +150,10 @@ export class VisionEncoder {
     const placed = this.#placed.get(key) ?? this.#tower.place(grid);
     this.#placed.delete(key);
     this.#placed.set(key, placed);
-    for (const oldest of this.#placed.keys()) {
-      if (this.#placed.size <= KEPT_GRIDS) break;
-      this.#placed.delete(oldest);
+    let rows = 0;
+    for (const [old, { order }] of [...this.#placed].reverse()) {
+      rows += order.length;
+      if (rows > KEPT_ROWS) this.#placed.delete(old);
     }
     return placed;
   }
