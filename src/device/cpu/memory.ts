@@ -11,8 +11,6 @@ import { CONTROL, HEAP, SPIN_TURNS } from './opcodes.js';
 
 const PAGE = 65536;
 const ALIGN = 64;
-/** A memory grows by multiples of so many bytes. */
-const STEP = 16 << 20;
 /** The last page stays unused, so that the end of a range is always a 32-bit number. */
 const MOST_BYTES = 65535 * PAGE;
 
@@ -101,10 +99,10 @@ export class DeviceMemory {
   }
 
   #grow(end: number): void {
-    const missing = end - this.#u8.byteLength;
+    // Kernels read whole vectors and tiles: what lies behind the last range must be there too.
+    const missing = Math.min(end + PAGE, this.limit) - this.#u8.byteLength;
     if (missing <= 0) return;
-    // Each growth costs as much as many pages that nobody touches.
-    const pages = Math.min(Math.ceil(missing / STEP) * STEP, this.limit - this.#u8.byteLength) / PAGE;
+    const pages = Math.ceil(missing / PAGE);
     try {
       this.memory.grow(pages);
     } catch (cause) {
