@@ -1,6 +1,6 @@
 /**
  * Requests from what was asked to what the engine's thread computes: sampling is resolved, the prompt, its pictures and its
- * grammar are made, and the generation that the asker reads is handed to the client with them.
+ * grammar are made, and sent to the engine; what comes back is the generation that the caller reads.
  */
 
 import type { GrammarAsk } from '../grammar/ask.js';

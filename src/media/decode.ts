@@ -29,7 +29,7 @@ export const MAX_IMAGE_PIXELS = 64_000_000;
 
 export type Sharp = typeof import('sharp')['default'];
 
-/** Some channels a pixel, not yet turned. */
+/** Some channels a pixel, as they are stored: its EXIF orientation is still to be applied. */
 export interface Raw {
   readonly width: number;
   readonly height: number;

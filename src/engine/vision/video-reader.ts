@@ -189,7 +189,7 @@ async function frames(
   };
 }
 
-/** As it is once it is turned. */
+/** Once it stands upright. */
 function sizeOf(bytes: Uint8Array, where: string): { readonly width: number; readonly height: number } {
   const { format, width, height } = checkImage(bytes, {}, where);
   const aside = format === 'jpeg' && jpegOrientation(bytes) > 4;

@@ -16,7 +16,7 @@ import { attend, attentionWeights } from '../blocks/attention.js';
 import { biasKey } from '../blocks/keys.js';
 import { decoderLayout } from '../blocks/layout-builder.js';
 import { activated, plainMlpWeights } from '../blocks/plain-mlp.js';
-import { recordStack } from '../blocks/stack.js';
+import { type Layer, recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
@@ -111,11 +111,25 @@ export const HEADS: readonly RegExp[] = [
   /position_ids$/,
 ];
 
+/** What encoders whose norms follow their sums do in their own way. */
+export interface PostNorm {
+  /** Key of the table whose row, by position, is added to the embedding. */
+  readonly table: string;
+  readonly rope: string | null;
+  /** From the normed sum to what the second product of the MLP takes. */
+  readonly inner: (at: Layer, normed: Tensor) => Tensor;
+}
+
 /** Returns the hidden states of all tokens: `[tokens, hidden]`. */
-function record(ops: Ops, config: BertConfig, weights: Weights, options: RecordOptions): Tensor {
-  const { heads, kvHeads, headDim, activation, normEps } = config;
-  const attention = { heads, kvHeads, headDim, qkNorm: false, window: null, rope: null };
-  const norm = weights.vector(EMBEDDING_NORM);
+export function recordPostNorm(
+  ops: Ops,
+  config: DecoderConfig,
+  weights: Weights,
+  options: RecordOptions,
+  { table, rope, inner }: PostNorm,
+): Tensor {
+  const { heads, kvHeads, headDim, normEps } = config;
+  const attention = { heads, kvHeads, headDim, qkNorm: false, window: null, rope };
   return recordStack(
     ops,
     config,
@@ -125,16 +139,22 @@ function record(ops: Ops, config: BertConfig, weights: Weights, options: RecordO
       norms: { kind: 'layer', bias: true },
       lastNorm: false,
       embedded: (x) => {
-        const placed = ops.addGathered(x, weights.vector(POSITIONS), 'position');
-        return ops.layerNorm(placed, norm, weights.vector(biasKey(EMBEDDING_NORM)), normEps);
+        const sum = ops.addGathered(x, weights.vector(table), 'position');
+        const bias = weights.vector(biasKey(EMBEDDING_NORM));
+        return ops.layerNorm(sum, weights.vector(EMBEDDING_NORM), bias, normEps);
       },
       layer: (x, at) => {
         const attended = at.wanted(attend(at, x, attention));
         const sum = at.norm(at.linear(attended, 'output', at.wanted(x)), 'attention-norm');
-        return at.norm(at.linear(activated(at, sum, activation), 'down', sum), 'output-norm');
+        return at.norm(at.linear(inner(at, sum), 'down', sum), 'output-norm');
       },
     },
   );
+}
+
+function record(ops: Ops, config: BertConfig, weights: Weights, options: RecordOptions): Tensor {
+  const inner: PostNorm['inner'] = (at, normed) => activated(at, normed, config.activation);
+  return recordPostNorm(ops, config, weights, options, { table: POSITIONS, rope: null, inner });
 }
 
 export const bert: Family<BertConfig> = {

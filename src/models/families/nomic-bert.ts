@@ -9,16 +9,14 @@
 
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
-import { attend } from '../blocks/attention.js';
 import { gated, gatedMlpWeights } from '../blocks/gated-mlp.js';
 import { biasKey } from '../blocks/keys.js';
 import { decoderLayout } from '../blocks/layout-builder.js';
-import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
-import { EMBEDDING_NORM, HEADS } from './bert.js';
+import { EMBEDDING_NORM, HEADS, type PostNorm, recordPostNorm } from './bert.js';
 import { ROPE } from './pre-norm.js';
 
 export interface NomicBertConfig extends DecoderConfig {
@@ -120,34 +118,9 @@ function layout(config: NomicBertConfig): WeightLayout {
   });
 }
 
-/** Returns the hidden states of all tokens: `[tokens, hidden]`. */
 function record(ops: Ops, config: NomicBertConfig, weights: Weights, options: RecordOptions): Tensor {
-  const { heads, kvHeads, headDim, activation, normEps } = config;
-  const attention = { heads, kvHeads, headDim, qkNorm: false, window: null, rope: ROPE };
-  return recordStack(
-    ops,
-    config,
-    weights,
-    { ...options, ahead: 'both' },
-    {
-      norms: { kind: 'layer', bias: true },
-      lastNorm: false,
-      embedded: (x) => {
-        const typed = ops.addGathered(x, weights.vector(TYPES), 'position');
-        return ops.layerNorm(
-          typed,
-          weights.vector(EMBEDDING_NORM),
-          weights.vector(biasKey(EMBEDDING_NORM)),
-          normEps,
-        );
-      },
-      layer: (x, at) => {
-        const attended = at.wanted(attend(at, x, attention));
-        const sum = at.norm(at.linear(attended, 'output', at.wanted(x)), 'attention-norm');
-        return at.norm(at.linear(gated(at, sum, activation), 'down', sum), 'output-norm');
-      },
-    },
-  );
+  const inner: PostNorm['inner'] = (at, normed) => gated(at, normed, config.activation);
+  return recordPostNorm(ops, config, weights, options, { table: TYPES, rope: ROPE, inner });
 }
 
 export const nomicBert: Family<NomicBertConfig> = {
