@@ -6,7 +6,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadModel } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 import { bool, f32, string, u32, type Value } from '../setup/gguf-writer.js';
@@ -24,6 +24,8 @@ const NAMES: Record<string, string> = {
   'self_attn.kv_a_proj_with_mqa': 'attn_kv_a_mqa',
   'self_attn.kv_a_layernorm': 'attn_kv_a_norm',
   'self_attn.kv_b_proj': 'attn_kv_b',
+  'self_attn.k_b_proj': 'attn_k_b',
+  'self_attn.v_b_proj': 'attn_v_b',
   'self_attn.o_proj': 'attn_output',
   'mlp.gate': 'ffn_gate_inp',
   'mlp.gate_proj': 'ffn_gate',
@@ -61,10 +63,50 @@ function stacked(tensors: readonly Named[]): Named[] {
   });
 }
 
+/** Of each head the rows of K transposed, and the rows of V: how files have had `kv_b_proj` since 2025. */
+function split({ name, values }: Named, config: Fields): Named[] {
+  const [heads, rank] = [config.num_attention_heads!, config.kv_lora_rank!];
+  const [plain, value] = [config.qk_nope_head_dim!, config.v_head_dim!];
+  const k = new Float32Array(heads * rank * plain);
+  const v = new Float32Array(heads * value * rank);
+  for (let head = 0; head < heads; head++) {
+    const first = head * (plain + value) * rank;
+    for (let row = 0; row < plain; row++)
+      for (let col = 0; col < rank; col++)
+        k[(head * rank + col) * plain + row] = values[first + row * rank + col]!;
+    v.set(values.subarray(first + plain * rank, first + (plain + value) * rank), head * value * rank);
+  }
+  return [
+    { name: name.replace('kv_b_proj', 'k_b_proj'), shape: [heads, rank, plain], values: k },
+    { name: name.replace('kv_b_proj', 'v_b_proj'), shape: [heads, value, rank], values: v },
+  ];
+}
+
+/** Rotated pairs beside one another, as all files have them: of each head of q, and of the key that all share. */
+function interleaved(tensor: Named, config: Fields): Named {
+  const rotary = config.qk_rope_head_dim!;
+  const head = /q(_b)?_proj\.weight$/.test(tensor.name)
+    ? rotary + config.qk_nope_head_dim!
+    : /kv_a_proj_with_mqa\.weight$/.test(tensor.name)
+      ? rotary + config.kv_lora_rank!
+      : 0;
+  if (head === 0) return tensor;
+  const cols = tensor.shape[1]!;
+  const values = tensor.values.slice();
+  for (let last = head; last <= tensor.shape[0]!; last += head) {
+    const from = last - rotary;
+    for (let i = 0; i < rotary; i++) {
+      const row = from + (i % 2) * (rotary / 2) + (i >> 1);
+      values.set(tensor.values.subarray(row * cols, (row + 1) * cols), (from + i) * cols);
+    }
+  }
+  return { ...tensor, values };
+}
+
 const rotation = (config: Fields): Record<string, number> =>
   config.rope_parameters as unknown as Record<string, number>;
 
-async function convert(fixture: string, path: string): Promise<void> {
+async function convert(fixture: string, path: string, whole: boolean): Promise<void> {
   const { config, tensors } = await published(join(MODEL_FIXTURES, fixture));
   const rope = rotation(config);
   const own = tensors.filter(
@@ -78,19 +120,31 @@ async function convert(fixture: string, path: string): Promise<void> {
     [at('embedding_length')]: u32(config.hidden_size!),
     [at('feed_forward_length')]: u32(config.intermediate_size!),
     [at('attention.head_count')]: u32(config.num_attention_heads!),
-    [at('attention.head_count_kv')]: u32(config.num_key_value_heads!),
+    [at('attention.head_count_kv')]: u32(whole ? config.num_key_value_heads! : 1),
     [at('attention.layer_norm_rms_epsilon')]: f32(config.rms_norm_eps!),
     [at('attention.kv_lora_rank')]: u32(config.kv_lora_rank!),
     ...(config.q_lora_rank === null ? {} : { [at('attention.q_lora_rank')]: u32(config.q_lora_rank!) }),
-    // As files have it whose matrix of K and V is whole.
-    [at('attention.key_length')]: u32(config.qk_nope_head_dim! + config.qk_rope_head_dim!),
-    [at('attention.value_length')]: u32(config.v_head_dim!),
+    ...(whole
+      ? {
+          [at('attention.key_length')]: u32(config.qk_nope_head_dim! + config.qk_rope_head_dim!),
+          [at('attention.value_length')]: u32(config.v_head_dim!),
+        }
+      : {
+          [at('attention.key_length')]: u32(config.kv_lora_rank! + config.qk_rope_head_dim!),
+          [at('attention.value_length')]: u32(config.kv_lora_rank!),
+          [at('attention.key_length_mla')]: u32(config.qk_nope_head_dim! + config.qk_rope_head_dim!),
+          [at('attention.value_length_mla')]: u32(config.v_head_dim!),
+        }),
     [at('rope.dimension_count')]: u32(config.qk_rope_head_dim!),
     [at('rope.freq_base')]: f32(rope.rope_theta!),
-    [at('rope.scaling.type')]: string('yarn'),
-    [at('rope.scaling.factor')]: f32(rope.factor!),
-    [at('rope.scaling.original_context_length')]: u32(rope.original_max_position_embeddings!),
-    [at('rope.scaling.yarn_log_multiplier')]: f32(0.1 * rope.mscale_all_dim!),
+    ...(rope.factor === undefined
+      ? {}
+      : {
+          [at('rope.scaling.type')]: string('yarn'),
+          [at('rope.scaling.factor')]: f32(rope.factor),
+          [at('rope.scaling.original_context_length')]: u32(rope.original_max_position_embeddings!),
+          [at('rope.scaling.yarn_log_multiplier')]: f32(0.1 * rope.mscale_all_dim!),
+        }),
     [at('leading_dense_block_count')]: u32(config.first_k_dense_replace!),
     [at('expert_count')]: u32(config.n_routed_experts!),
     [at('expert_used_count')]: u32(config.num_experts_per_tok!),
@@ -102,7 +156,11 @@ async function convert(fixture: string, path: string): Promise<void> {
     [at('expert_group_used_count')]: u32(config.topk_group!),
     ...(fixture === 'deepseek-v3' ? { [at('expert_gating_func')]: u32(2) } : {}),
   };
-  await writeGguf(path, metadata, stacked(own.map(renamed)));
+  const halves = (config as unknown as Record<string, unknown>).rope_interleave === false;
+  const stored = own
+    .map((tensor) => (halves ? interleaved(tensor, config) : tensor))
+    .flatMap((tensor) => (!whole && tensor.name.includes('kv_b_proj') ? split(tensor, config) : [tensor]));
+  await writeGguf(path, metadata, stacked(stored.map(renamed)));
 }
 
 let scratch: string;
@@ -111,28 +169,31 @@ beforeAll(async () => {
 });
 afterAll(() => rm(scratch, { recursive: true }));
 
-it.each(['deepseek-v2', 'deepseek-v3'])(
-  '%s as deepseek2 gives the logits of the published weights',
-  async (fixture) => {
-    const path = join(scratch, `${fixture}.gguf`);
-    await convert(fixture, path);
-    await using device = createReferenceDevice();
-    const model = await loadFolder(path, device);
-    const { config } = await published(join(MODEL_FIXTURES, fixture));
-    // Files have one number for what scores and what rotations are multiplied with.
-    const rope = rotation(config);
-    const overrides = { rope_parameters: { ...rope, mscale: rope.mscale_all_dim! } };
-    await using opened = await openModel(join(MODEL_FIXTURES, fixture), overrides);
-    const plain = await loadModel(opened.source, opened.definition, device);
-    for (const { prompt, logits, greedy } of expectedCases(fixture)) {
-      await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
-      await using other = await Runner.create(device, plain, { context: 128, chunk: 48 });
-      const result = await runner.generate(prompt, greedy.length);
-      const wanted = await other.generate(prompt, greedy.length);
-      expect(largestDifference(result.logits[0]!, [...wanted.logits[0]!])).toBeLessThan(2e-5);
-      expect(result.tokens).toEqual(wanted.tokens);
-      if (rope.mscale === rope.mscale_all_dim)
-        expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
-    }
-  },
-);
+describe.each([true, false])('K and V made by one matrix: %s', (whole) => {
+  it.each(['deepseek-v2', 'deepseek-v3', 'glm4-moe-lite'])(
+    '%s as deepseek2 gives the logits of the published weights',
+    async (fixture) => {
+      const path = join(scratch, `${fixture}-${whole}.gguf`);
+      await convert(fixture, path, whole);
+      await using device = createReferenceDevice();
+      const model = await loadFolder(path, device);
+      const { config } = await published(join(MODEL_FIXTURES, fixture));
+      // Files have one number for what scores and what rotations are multiplied with.
+      const rope = rotation(config);
+      const overrides =
+        rope.factor === undefined ? {} : { rope_parameters: { ...rope, mscale: rope.mscale_all_dim! } };
+      await using opened = await openModel(join(MODEL_FIXTURES, fixture), overrides);
+      const plain = await loadModel(opened.source, opened.definition, device);
+      for (const { prompt, logits, greedy } of expectedCases(fixture)) {
+        await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
+        await using other = await Runner.create(device, plain, { context: 128, chunk: 48 });
+        const result = await runner.generate(prompt, greedy.length);
+        const wanted = await other.generate(prompt, greedy.length);
+        expect(largestDifference(result.logits[0]!, [...wanted.logits[0]!])).toBeLessThan(2e-5);
+        expect(result.tokens).toEqual(wanted.tokens);
+        if (rope.mscale === rope.mscale_all_dim)
+          expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
+      }
+    },
+  );
+});
