@@ -3,6 +3,8 @@
  * may fuse, order and place as it likes, and a test may look at it.
  */
 
+import type { Activation, ExpertActivation, GateActivation, UngatedActivation } from './activations.js';
+import type { AttentionShape, HeadNorm, KeyCentre, QueryGrowth } from './attention-shape.js';
 import type { FeatureSlab } from './feature-slab.js';
 import type { RopeStyle, RopeTable } from './rope.js';
 import type { Matrix, Vector } from './weights.js';
@@ -16,21 +18,6 @@ export interface Tensor {
   readonly rows: RowKind;
   readonly cols: number;
 }
-
-export const ACTIVATIONS = ['silu', 'gelu', 'gelu-tanh', 'relu', 'relu2'] as const;
-export type Activation = (typeof ACTIVATIONS)[number];
-
-/**
- * `quick-gelu` is `x / (1 + e^-1.702x)` (CLIP).
- *
- * `xielu` (Huang and Schlag, arXiv:2411.13010) has numbers of its own: `[alphaP, alphaN, beta, eps]`. Above 0 it is
- * `alphaP · x² + beta · x`, else `(e^min(x, eps) − 1 − x) · alphaN + beta · x`.
- */
-export const UNGATED_ACTIVATIONS = [...ACTIVATIONS, 'xielu', 'quick-gelu'] as const;
-export type UngatedActivation = (typeof UNGATED_ACTIVATIONS)[number];
-
-export const GATE_ACTIVATIONS = ['sigmoid', 'silu', 'gelu-tanh'] as const;
-export type GateActivation = (typeof GATE_ACTIVATIONS)[number];
 
 /** `groups` runs of `cols` columns from column `from`, each normed by itself. */
 export interface NormPart {
@@ -56,57 +43,6 @@ export interface ColumnPart {
 
 /** `rms`: `x / sqrt(mean(x²) + eps)`. `layer`: the same of `x − mean(x)`. */
 export type NormKind = 'rms' | 'layer';
-
-/** The shape of one attention layer. */
-export interface AttentionShape {
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  /**
-   * Latent attention (MLA): V is a view of K, its last `valueDim` numbers, and only K is stored. There is one KV head, and what attention
-   * gives has heads of `valueDim`. Absent: V is as wide as K, and stored.
-   */
-  readonly valueDim?: number;
-}
-
-/** Per-head RMS norm of q and k, before the rotation (Qwen3) or after it (Hunyuan). */
-export interface HeadNorm {
-  readonly q: Vector;
-  readonly k: Vector;
-  readonly eps: number;
-  /** Default: before. */
-  readonly order?: 'before' | 'after';
-}
-
-/** What q is multiplied with at a position p, after all else: `1 + beta · ln(1 + ⌊p / every⌋)` (Ministral 3). */
-export interface QueryGrowth {
-  readonly beta: number;
-  /** Positions with one factor. */
-  readonly every: number;
-}
-
-/**
- * The mean and scale that quantised keys are stored without (docs/kv-cache.md). A key is stored as `scale ∘ R(p) k − centre(p)`, and queries are
- * `R(p) q / scale`, so that scores stay as they were but for the query's product with the centre, which attention adds.
- * The centre is one vector for the 256 positions from 256 n on: `mean`, rotated by 256 n where `turns` is set; else it is the same
- * everywhere, which softmax does not see, and attention has nothing to add.
- */
-export interface KeyCentre {
-  /** `[3 · kvHeads · headDim]`: scales of keys, what queries are multiplied with, mean. The two of a rope pair have one scale. */
-  readonly vector: Vector;
-  readonly turns: boolean;
-}
-
-/**
- * The gated activation of gpt-oss: `(clamp(up, ±limit) + 1) · g · σ(alpha · g)` with `g = min(gate, limit)`.
- */
-export interface ClampedSwiglu {
-  readonly alpha: number;
-  readonly limit: number;
-}
-
-/** What an expert makes of gate and up: `act(gate) · up`, or the clamped one. */
-export type ExpertActivation = Activation | ClampedSwiglu;
 
 /** How the experts of a row are chosen from its logits `[experts]`. Of equal ones the lower id comes first. */
 export interface RouteSpec {
@@ -422,3 +358,15 @@ export interface Graph {
   /** `[outputs, n]` or `[tokens, n]`, whose rows a step's result brings where it is asked to (StepInputs.hiddenRows). One of those kept. */
   readonly hidden?: Tensor | null;
 }
+
+export {
+  ACTIVATIONS,
+  type Activation,
+  type ClampedSwiglu,
+  type ExpertActivation,
+  GATE_ACTIVATIONS,
+  type GateActivation,
+  UNGATED_ACTIVATIONS,
+  type UngatedActivation,
+} from './activations.js';
+export type { AttentionShape, HeadNorm, KeyCentre, QueryGrowth } from './attention-shape.js';

@@ -1,9 +1,8 @@
 /**
- * Ops: what a model is written against. Each call checks its shapes, appends a node to the graph and returns the
- * symbolic result. Shapes are those of graph.ts.
+ * Ops: what a model is written against. Each call checks its shapes (op-checks.ts), appends a node to the graph and returns the
+ * symbolic result. What a node computes, and of which shapes, is said in graph.ts. Errors: `shape-mismatch`.
  */
 
-import { KvantError } from '../errors.js';
 import type { Matrix, Vector } from './device.js';
 import type { FeatureSlab } from './feature-slab.js';
 import type {
@@ -20,6 +19,28 @@ import type {
   Tensor,
   UngatedActivation,
 } from './graph.js';
+import {
+  checkAddFeatures,
+  checkAddGathered,
+  checkAttend,
+  checkAttendSegments,
+  checkColumns,
+  checkExperts,
+  checkGate,
+  checkGatedDelta,
+  checkHeadLinear,
+  checkLinear,
+  checkNorm,
+  checkRopeAppend,
+  checkRotate,
+  checkRoute,
+  checkSelect,
+  checkSelectiveScan,
+  checkShortConv,
+  expectSameRows,
+  expectSize,
+  shapeError,
+} from './op-checks.js';
 import type {
   AttendOptions,
   AttendSegmentsOptions,
@@ -31,13 +52,7 @@ import type {
   SelectiveScanOptions,
   ShortConvOptions,
 } from './op-options.js';
-import { ROPE_AXES } from './rope.js';
 
-/** Widest head that kernels of segments have room for. */
-const MAX_SEGMENT_HEAD = 128;
-
-/** Widths in an expert are multiples of so many. */
-const STACK_ROWS = 8;
 /** Numbers of `xielu`: alphaP, alphaN, beta, eps. */
 const XIELU_PARAMETERS = 4;
 
@@ -69,7 +84,7 @@ export class Ops {
   }
 
   rmsNorm(x: Tensor, weight: Vector, eps: number): Tensor {
-    this.#expect('rmsNorm', 'weight', weight.length, x.cols);
+    expectSize('rmsNorm', 'weight', weight.length, x.cols);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'rms-norm', x, weight, eps, out });
     return out;
@@ -82,14 +97,7 @@ export class Ops {
 
   /** Norms of parts of a row, in the order of their columns; what is in none stays. */
   norm(x: Tensor, kind: NormKind, parts: readonly NormPart[], eps: number): Tensor {
-    let end = 0;
-    for (const { from, cols, groups, weight, bias } of parts) {
-      if (from < end || cols < 1 || groups < 1 || from + cols * groups > x.cols)
-        throw shapeError('norm', `${groups} groups of ${cols} columns from ${from}, of ${x.cols} in all`);
-      end = from + cols * groups;
-      if (weight !== null) this.#expect('norm', 'weight', weight.length, cols * groups);
-      if (bias !== null) this.#expect('norm', 'bias', bias.length, cols * groups);
-    }
+    checkNorm(x, parts);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'norm', x, kind, parts, eps, out });
     return out;
@@ -97,11 +105,7 @@ export class Ops {
 
   /** `exact`: x is read as it is, whatever the precision of the device. */
   linear(x: Tensor, weight: Matrix, residual: Tensor | null = null, exact = false): Tensor {
-    this.#expect('linear', 'weight cols', weight.cols, x.cols);
-    if (residual !== null) {
-      this.#expect('linear', 'residual cols', residual.cols, weight.rows);
-      this.#sameRows('linear', residual, x);
-    }
+    checkLinear(x, weight, residual);
     const out = this.#tensor(x.rows, weight.rows);
     this.#nodes.push({ op: 'linear', x, weight, residual, ...(exact && { exact }), out });
     return out;
@@ -110,77 +114,31 @@ export class Ops {
   /** Each head by a matrix of its own: `[rows, weight.rows]`. See graph.ts; `weight` is loaded with `unit: weight.rows / heads`. */
   headLinear(x: Tensor, weight: Matrix, options: HeadLinearOptions): Tensor {
     const { heads, from = 0, step = weight.cols } = options;
-    const each = weight.rows / heads;
-    if (!Number.isInteger(each / STACK_ROWS))
-      throw shapeError(
-        'headLinear',
-        `${weight.rows} rows for ${heads} heads, no multiple of ${STACK_ROWS} each`,
-      );
-    const ends = from + (heads - 1) * step + weight.cols;
-    if ([from, step, weight.cols].some((n) => !(Number.isInteger(n / 4) && n >= 0)) || ends > x.cols)
-      throw shapeError(
-        'headLinear',
-        `${heads} runs of ${weight.cols} columns, ${step} apart from ${from} on, of ${x.cols}`,
-      );
+    checkHeadLinear(x, weight, { heads, from, step });
     const out = this.#tensor(x.rows, weight.rows);
     this.#nodes.push({ op: 'head-linear', x, weight, heads, from, step, out });
     return out;
   }
 
   ropeAppend(qkv: Tensor, options: RopeAppendOptions): Tensor {
-    const { layer, heads, kvHeads, headDim, rope } = options;
-    const queriesOnly = options.queriesOnly === true;
-    const latent = this.#latent('ropeAppend', options);
-    const others = queriesOnly ? 0 : options.valueDim === undefined ? 2 * kvHeads : kvHeads;
-    this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + others) * headDim);
-    const norm = options.norm ?? null;
-    if (rope?.axes) {
-      this.#expect('ropeAppend', 'axes of the rotation', rope.axes.length, rope.dims / 2);
-      if (rope.axes.some((axis) => axis >= ROPE_AXES))
-        throw shapeError('ropeAppend', `an axis that is not below ${ROPE_AXES}`);
-    }
-    if (norm !== null) {
-      this.#expect('ropeAppend', 'q norm', norm.q.length, headDim);
-      this.#expect('ropeAppend', 'k norm', norm.k.length, headDim);
-    }
-    const out = this.#tensor(qkv.rows, heads * headDim);
-    const queryGrowth = options.queryGrowth ?? null;
-    if (queryGrowth !== null && !(Number.isSafeInteger(queryGrowth.every) && queryGrowth.every > 0))
-      throw shapeError('ropeAppend', `one factor of q for every ${queryGrowth.every} positions`);
-    const shape = { heads, kvHeads, headDim, ...latent };
-    const centre = options.centre ?? null;
-    if (centre !== null) {
-      if (options.valueDim !== undefined)
-        throw shapeError('ropeAppend', 'keys with a centre, whose values are a view of them');
-      this.#expect('ropeAppend', 'centre', centre.vector.length, 3 * kvHeads * headDim);
-      if (centre.turns && rope === null)
-        throw shapeError('ropeAppend', 'a centre that turns, but no rotation');
-      if (centre.turns && rope?.axes)
-        throw shapeError('ropeAppend', 'a centre that turns by cache indexes, but a rotation by axes');
-    }
-    const only = queriesOnly ? { queriesOnly } : {};
+    checkRopeAppend(qkv, options);
+    const { layer, rope, norm = null, queryGrowth = null, queriesOnly, centre = null } = options;
+    const shape = shapeOf(options);
+    const out = this.#tensor(qkv.rows, shape.heads * shape.headDim);
+    const only = queriesOnly === true ? { queriesOnly } : {};
     this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, ...only, centre, out });
     return out;
   }
 
   attend(q: Tensor, options: AttendOptions): Tensor {
-    const { layer, heads, kvHeads, headDim, valueDim } = options;
-    this.#expect('attend', 'q cols', q.cols, heads * headDim);
-    if (heads % kvHeads !== 0)
-      throw shapeError('attend', `${heads} heads do not share ${kvHeads} KV heads evenly`);
-    if (options.sinks) this.#expect('attend', 'sinks', options.sinks.length, heads);
-    const { ahead = false } = options;
-    if (ahead === 'window' && !options.window)
-      throw shapeError('attend', 'tokens that see as far ahead as back, without a window');
-    const latent = this.#latent('attend', options);
-    if (valueDim !== undefined && options.centre)
-      throw shapeError('attend', 'keys with a centre, whose values are a view of them');
+    checkAttend(q, options);
+    const { layer, heads, headDim, valueDim, ahead = false } = options;
     const out = this.#tensor(q.rows, heads * (valueDim ?? headDim));
     this.#nodes.push({
       op: 'attend',
       q,
       layer,
-      shape: { heads, kvHeads, headDim, ...latent },
+      shape: shapeOf(options),
       scale: options.scale ?? 1 / Math.sqrt(headDim),
       window: options.window ?? null,
       softcap: options.softcap ?? null,
@@ -196,11 +154,7 @@ export class Ops {
   shortConv(x: Tensor, options: ShortConvOptions): Tensor {
     const { layer, taps, weight, bias = null, gated = false, activation = null } = options;
     const channels = gated ? x.cols / 3 : x.cols;
-    if (channels % 4 !== 0) throw shapeError('shortConv', `${channels} channels, not a multiple of 4`);
-    if (!(Number.isInteger(taps) && taps >= 2 && taps <= 8))
-      throw shapeError('shortConv', `${taps} taps, not 2 to 8`);
-    this.#expect('shortConv', 'weight', weight.length, taps * channels);
-    if (bias !== null) this.#expect('shortConv', 'bias', bias.length, channels);
+    checkShortConv(channels, options);
     const out = this.#tensor(x.rows, channels);
     this.#nodes.push({ op: 'short-conv', x, layer, taps, weight, bias, gated, activation, out });
     return out;
@@ -208,34 +162,16 @@ export class Ops {
 
   /** The gated delta rule: `[tokens, heads · cols]`. */
   gatedDelta(qkv: Tensor, gates: Tensor, options: GatedDeltaOptions): Tensor {
-    const { keyHeads, heads, rows, cols, decay } = options;
-    if (heads % keyHeads !== 0)
-      throw shapeError('gatedDelta', `${heads} heads do not share ${keyHeads} key heads evenly`);
-    if (rows % 4 !== 0 || cols % 4 !== 0)
-      throw shapeError('gatedDelta', `states of ${rows} × ${cols}, not multiples of 4`);
-    this.#expect('gatedDelta', 'qkv cols', qkv.cols, 2 * keyHeads * rows + heads * cols);
-    this.#expect('gatedDelta', 'gates cols', gates.cols, 2 * heads);
-    this.#expect('gatedDelta', 'decay', decay.length, 2 * heads);
-    this.#sameRows('gatedDelta', qkv, gates);
-    const out = this.#tensor(qkv.rows, heads * cols);
+    checkGatedDelta(qkv, gates, options);
+    const out = this.#tensor(qkv.rows, options.heads * options.cols);
     this.#nodes.push({ op: 'gated-delta', qkv, gates, ...options, out });
     return out;
   }
 
   /** The selective state space: `[tokens, heads · cols]`. */
   selectiveScan(x: Tensor, steps: Tensor, options: SelectiveScanOptions): Tensor {
-    const { groups, heads, rows, cols, limits, decay } = options;
-    if (heads % groups !== 0)
-      throw shapeError('selectiveScan', `${heads} heads do not share ${groups} groups evenly`);
-    if (rows % 4 !== 0 || cols % 4 !== 0)
-      throw shapeError('selectiveScan', `states of ${rows} × ${cols}, not multiples of 4`);
-    if (!(limits[0] >= 0 && limits[0] <= limits[1]))
-      throw shapeError('selectiveScan', `time steps from ${limits[0]} to ${limits[1]}`);
-    this.#expect('selectiveScan', 'x cols', x.cols, heads * cols + 2 * groups * rows);
-    this.#expect('selectiveScan', 'steps cols', steps.cols, heads);
-    this.#expect('selectiveScan', 'decay', decay.length, 3 * heads);
-    this.#sameRows('selectiveScan', x, steps);
-    const out = this.#tensor(x.rows, heads * cols);
+    checkSelectiveScan(x, steps, options);
+    const out = this.#tensor(x.rows, options.heads * options.cols);
     this.#nodes.push({ op: 'selective-scan', x, steps, ...options, out });
     return out;
   }
@@ -248,14 +184,8 @@ export class Ops {
     norm: { readonly weight: Vector; readonly eps: number } | null = null,
     from = 0,
   ): Tensor {
-    const { cols } = gate;
-    if (norm !== null || x.cols === cols) this.#expect('gate', 'x cols', x.cols, cols);
-    if (!Number.isInteger(from) || from < 0 || from + cols > x.cols || (x.cols !== cols && cols % 4 !== 0))
-      throw shapeError('gate', `${cols} columns from ${from}, of ${x.cols} in all`);
-    this.#sameRows('gate', x, gate);
-    if (norm !== null && cols % norm.weight.length !== 0)
-      throw shapeError('gate', `${cols} columns in runs of ${norm.weight.length}`);
-    const out = this.#tensor(x.rows, cols);
+    checkGate(x, gate, norm?.weight ?? null, from);
+    const out = this.#tensor(x.rows, gate.cols);
     this.#nodes.push({ op: 'gate', x, from, gate, activation, norm, out });
     return out;
   }
@@ -272,7 +202,7 @@ export class Ops {
   /** `parameters`: `[4]`, for `xielu` alone. */
   act(x: Tensor, activation: UngatedActivation, parameters: Vector | null = null): Tensor {
     const wanted = activation === 'xielu' ? XIELU_PARAMETERS : 0;
-    this.#expect('act', `parameters of ${activation}`, parameters?.length ?? 0, wanted);
+    expectSize('act', `parameters of ${activation}`, parameters?.length ?? 0, wanted);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'act', x, activation, parameters, out });
     return out;
@@ -280,36 +210,15 @@ export class Ops {
 
   /** `[rows, cols]` of runs of columns; all their numbers are multiples of 4, and no two runs meet. */
   columns(cols: number, parts: readonly ColumnPart[]): Tensor {
-    const [first] = parts;
-    if (first === undefined) throw shapeError('columns', 'no parts');
-    for (const part of parts) {
-      const { x, count, ...places } = part;
-      this.#sameRows('columns', x, first.x);
-      const last = count - 1;
-      const ends = [
-        places.from + last * places.fromStep + places.cols - x.cols,
-        places.to + last * places.toStep + places.cols - cols,
-      ];
-      const sizes = [cols, x.cols, ...Object.values(places)];
-      if (
-        !sizes.every((size) => Number.isInteger(size / 4) && size >= 0) ||
-        !(Number.isInteger(count) && count >= 1) ||
-        !(places.cols >= 1 && places.toStep >= places.cols) ||
-        ends.some((beyond) => beyond > 0)
-      )
-        throw shapeError(
-          'columns',
-          `runs of ${JSON.stringify({ ...places, count })} of ${x.cols} for ${cols}`,
-        );
-    }
+    const first = checkColumns(cols, parts);
     const out = this.#tensor(first.x.rows, cols);
     this.#nodes.push({ op: 'columns', parts, out });
     return out;
   }
 
   add(a: Tensor, b: Tensor): Tensor {
-    this.#expect('add', 'b cols', b.cols, a.cols);
-    this.#sameRows('add', a, b);
+    expectSize('add', 'b cols', b.cols, a.cols);
+    expectSameRows('add', a, b);
     const out = this.#tensor(a.rows, a.cols);
     this.#nodes.push({ op: 'add', a, b, out });
     return out;
@@ -317,12 +226,7 @@ export class Ops {
 
   /** What the slab has from `column` on (a multiple of 4), added where tokens name its rows. */
   addFeatures(x: Tensor, features: FeatureSlab, column: number): Tensor {
-    if (x.rows !== 'tokens') throw shapeError('addFeatures', `rows of ${x.rows}, not of tokens`);
-    if (!(Number.isInteger(column / 4) && column >= 0) || column + x.cols > features.cols)
-      throw shapeError(
-        'addFeatures',
-        `${x.cols} columns from column ${column}, of rows of ${features.cols} features`,
-      );
+    checkAddFeatures(x, features, column);
     const out = this.#tensor('tokens', x.cols);
     this.#nodes.push({ op: 'add-features', x, features, column, out });
     return out;
@@ -330,14 +234,7 @@ export class Ops {
 
   /** Weighed rows of a table: positions that were learnt. `taps` `[rows, 2k]`, or by the positions of tokens: see graph.ts. */
   addGathered(x: Tensor, table: Vector, taps: Tensor | 'position'): Tensor {
-    if (taps === 'position') {
-      if (x.rows !== 'tokens') throw shapeError('addGathered', `positions of rows of ${x.rows}`);
-    } else {
-      this.#sameRows('addGathered', taps, x);
-      if (taps.cols % 2 !== 0) throw shapeError('addGathered', `taps of ${taps.cols} columns`);
-    }
-    if (table.length === 0 || table.length % x.cols !== 0)
-      throw shapeError('addGathered', `a table of ${table.length} numbers for rows of ${x.cols}`);
+    checkAddGathered(x, table, taps);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'add-gathered', x, table, taps, out });
     return out;
@@ -355,20 +252,8 @@ export class Ops {
 
   /** The experts of each row, from router logits `[rows, experts]`: `[rows, 2k]`, ids and then weights. */
   route(logits: Tensor, spec: RouteSpec): Tensor {
-    const { k, bias, groups, expertScales } = spec;
-    const experts = logits.cols;
-    if (!(Number.isInteger(k) && k >= 1 && k <= experts))
-      throw shapeError('route', `${k} of ${experts} experts`);
-    if (bias !== null) this.#expect('route', 'bias', bias.length, experts);
-    if (expertScales) this.#expect('route', 'scales of experts', expertScales.length, experts);
-    if (groups !== null) {
-      const { count, kept, by } = groups;
-      const each = experts / count;
-      const least = by === 'best' ? 1 : 2;
-      if (!(Number.isInteger(each) && each >= least && kept >= 1 && kept <= count && kept * each >= k))
-        throw shapeError('route', `${k} of ${experts} experts, from ${kept} of ${count} groups`);
-    }
-    const out = this.#tensor(logits.rows, 2 * k);
+    checkRoute(logits, spec);
+    const out = this.#tensor(logits.rows, 2 * spec.k);
     this.#nodes.push({ op: 'route', logits, spec, out });
     return out;
   }
@@ -376,10 +261,7 @@ export class Ops {
   /** Heads turned by angles of each row's own: see graph.ts. */
   rotate(x: Tensor, angles: Tensor, options: RotateOptions): Tensor {
     const { heads, headDim, style } = options;
-    this.#sameRows('rotate', angles, x);
-    const dims = angles.cols;
-    if (heads * headDim > x.cols || headDim % 4 !== 0 || dims % 2 !== 0 || dims > headDim)
-      throw shapeError('rotate', `${dims} of ${headDim} dims in ${heads} heads, of ${x.cols} columns in all`);
+    checkRotate(x, angles, options);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'rotate', x, angles, heads, headDim, style, out });
     return out;
@@ -388,11 +270,7 @@ export class Ops {
   /** Attention of rows among themselves, in segments: see graph.ts. */
   attendSegments(qkv: Tensor, bounds: Tensor, options: AttendSegmentsOptions): Tensor {
     const { heads, headDim, scale = 1 / Math.sqrt(headDim) } = options;
-    this.#expect('attendSegments', 'qkv cols', qkv.cols, 3 * heads * headDim);
-    this.#expect('attendSegments', 'bounds cols', bounds.cols, 2);
-    this.#sameRows('attendSegments', bounds, qkv);
-    if (headDim % 4 !== 0 || headDim > MAX_SEGMENT_HEAD)
-      throw shapeError('attendSegments', `heads of ${headDim} dims`);
+    checkAttendSegments(qkv, bounds, options);
     const out = this.#tensor(qkv.rows, heads * headDim);
     this.#nodes.push({ op: 'attend-segments', qkv, bounds, heads, headDim, scale, out });
     return out;
@@ -401,32 +279,15 @@ export class Ops {
   /** The experts that `route` names of stacks of `count`, weighed and added up. */
   experts(x: Tensor, route: Tensor, options: ExpertsOptions): Tensor {
     const { count, gateUp, down, activation, residual = null } = options;
-    this.#sameRows('experts', route, x);
-    this.#expect('experts', 'gateUp cols', gateUp.cols, x.cols);
-    const inner = gateUp.rows / count / 2;
-    const cols = down.rows / count;
-    // Experts begin at whole blocks of rows.
-    for (const width of [x.cols, inner, cols])
-      if (!Number.isInteger(width / STACK_ROWS))
-        throw shapeError('experts', `a width of ${width} in ${count} experts, no multiple of ${STACK_ROWS}`);
-    this.#expect('experts', 'down cols', down.cols, inner);
-    if (route.cols % 2 !== 0 || route.cols / 2 > count)
-      throw shapeError('experts', `a route of ${route.cols} columns, to ${count} experts`);
-    if (typeof activation !== 'string' && !(activation.limit > 0 && Number.isFinite(activation.alpha)))
-      throw shapeError('experts', `an activation with a limit of ${activation.limit}`);
-    if (residual !== null) {
-      this.#expect('experts', 'residual cols', residual.cols, cols);
-      this.#sameRows('experts', residual, x);
-    }
-    const out = this.#tensor(x.rows, cols);
+    checkExperts(x, route, options);
+    const out = this.#tensor(x.rows, down.rows / count);
     this.#nodes.push({ op: 'experts', x, route, count, gateUp, down, activation, residual, out });
     return out;
   }
 
   /** `each`: rows that an output names, which it puts side by side. */
   selectOutputs(x: Tensor, each = 1): Tensor {
-    if (!(Number.isInteger(each) && each >= 1) || (each > 1 && x.cols % 4 !== 0))
-      throw shapeError('selectOutputs', `${each} rows of ${x.cols} columns side by side`);
+    checkSelect(x, each, false);
     const out = this.#tensor('outputs', x.cols * each);
     this.#nodes.push({ op: 'select-outputs', x, out });
     return out;
@@ -434,8 +295,7 @@ export class Ops {
 
   /** The mean of the `each` rows that an output names. */
   meanOutputs(x: Tensor, each: number): Tensor {
-    if (!(Number.isInteger(each) && each >= 1) || x.cols % 4 !== 0)
-      throw shapeError('meanOutputs', `the mean of ${each} rows of ${x.cols} columns`);
+    checkSelect(x, each, true);
     const out = this.#tensor('outputs', x.cols);
     this.#nodes.push({ op: 'select-outputs', x, mean: each, out });
     return out;
@@ -475,27 +335,9 @@ export class Ops {
     this.#tensors.push(tensor);
     return tensor;
   }
-
-  #expect(op: string, what: string, got: number, want: number): void {
-    if (got !== want) throw shapeError(op, `${what} is ${got}, ${want} is needed`);
-  }
-
-  /** The field of a shape whose values are a view of its keys. */
-  #latent(op: string, { kvHeads, headDim, valueDim }: AttentionShape): Pick<AttentionShape, 'valueDim'> {
-    if (valueDim === undefined) return {};
-    if (kvHeads !== 1 || valueDim % 16 !== 0 || (headDim - valueDim) % 4 !== 0 || valueDim > headDim)
-      throw shapeError(op, `values of ${valueDim} in ${kvHeads} keys of ${headDim}`);
-    return { valueDim };
-  }
-
-  #sameRows(op: string, a: Tensor, b: Tensor): void {
-    if (a.rows !== b.rows) throw shapeError(op, `rows of ${a.rows} meet rows of ${b.rows}`);
-  }
 }
 
-function shapeError(op: string, message: string): KvantError {
-  return new KvantError('shape-mismatch', `${op}: ${message}.`, {
-    where: op,
-    fix: 'Check the model file that records this op.',
-  });
+/** The shape alone of options that have one. */
+function shapeOf({ heads, kvHeads, headDim, valueDim }: AttentionShape): AttentionShape {
+  return { heads, kvHeads, headDim, ...(valueDim !== undefined && { valueDim }) };
 }
