@@ -208,6 +208,9 @@ class Thread {
   }
 
   #add(memory: WebAssembly.Memory): void {
+    // V8 tells a thread that a shared memory has grown only once the thread has it. What grew while it was on its way
+    // is unknown here until something grows: kernels would fail with "memory access out of bounds".
+    memory.grow(0);
     const instance = new WebAssembly.Instance(this.#data.module, {
       env: {
         memory,

@@ -1,11 +1,14 @@
+import { MessageChannel, Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { KvantError } from '../../errors.js';
+import { threadFlags, workerUrl } from '../../worker-url.js';
 import { commandWords, writeCommands } from './command.js';
-import { encodeDescriptor } from './descriptor.js';
+import { ENTRY_STEP, encodeDescriptor } from './descriptor.js';
 import { loadKernels } from './kernels.js';
-import { MemorySet } from './memory.js';
-import { OP_ADD, OP_TRAP } from './opcodes.js';
+import { DeviceMemory, MemorySet } from './memory.js';
+import { CONTROL, OP_ADD, OP_TRAP, RING, SUBMITTED } from './opcodes.js';
 import { ThreadPool, type ThreadPoolOptions } from './pool.js';
+import type { ThreadData, ThreadMessage } from './pool-worker.js';
 
 const ROWS = 64;
 const COLS = 1000;
@@ -101,6 +104,51 @@ describe('the threads of the CPU device', () => {
     for (let n = 0; n < 20; n++) await rig.run(twice);
     expect(x[ROWS * COLS - 1]).toBe(2 ** 20);
   });
+
+  // V8 takes the size of a shared memory from its message, and tells of growth only whoever has the memory already.
+  it.each([40, 80, 120, 160, 200, 250, 300, 400])(
+    'sees what a memory grew by %i ms after the thread was asked for',
+    async (wait) => {
+      const { module, relaxed } = await loadKernels('auto');
+      const device = new DeviceMemory(0, 2 ** 28, 64);
+      const step = device.tryAllocate(64);
+      const list = device.tryAllocate(256);
+      const descriptor = { step, stepBytes: 64, tokens: 4, last: 0, slots: 0, outputSlots: 4 };
+      const words = encodeDescriptor({ ...descriptor, ids: null, idsHere: 0, mirrors: [], segments: [] });
+      device.u32(list, words.length).set(words);
+      const { port1, port2 } = new MessageChannel();
+      const data: ThreadData = {
+        module,
+        relaxed,
+        memories: [device.memory],
+        thread: 0,
+        threads: 1,
+        post: true,
+        port: port2,
+      };
+      // A long message, so that the memory is on its way for long.
+      const ahead = Array.from({ length: 100_000 }, (_, i) => ({ at: i, name: `name ${i}` }));
+      const worker = new Worker(workerUrl('./pool-worker.js', import.meta.url), {
+        ...threadFlags(),
+        workerData: { ahead, ...data },
+        transferList: [port2],
+      });
+      const said = new Promise<ThreadMessage>((resolve, reject) => {
+        worker.once('message', resolve);
+        worker.once('error', reject);
+      });
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      device.tryAllocate(2 ** 25);
+      const inbox = device.tryAllocate(64);
+      const control = device.i32(CONTROL, 1024);
+      control.set([ENTRY_STEP, list, inbox, 0], RING / 4);
+      Atomics.store(control, SUBMITTED / 4, 1);
+      Atomics.notify(control, SUBMITTED / 4);
+      expect(await said).toMatchObject({ kind: 'retired' });
+      await worker.terminate();
+      port1.close();
+    },
+  );
 
   it('takes in a memory that comes later', async () => {
     const rig = await rigOf(2);
