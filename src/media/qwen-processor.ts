@@ -1,4 +1,4 @@
-/** The image processor of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: sizes, normalised patches. */
+/** The image processor of Qwen2-VL, Qwen2.5-VL and Qwen3-VL, and that of GLM-4.1V to 4.6V: sizes, normalised patches. */
 import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
 import {
@@ -21,6 +21,8 @@ export interface QwenProcessorSettings extends PixelValues {
   /** Patches a side that become one token. */
   readonly mergeSize: number;
   readonly resize: boolean;
+  /** Sides shorter than a token's are made as long before anything else, in the same ratio (GLM-4V). Default: each is by itself. */
+  readonly enlarge?: true;
 }
 
 /** Qwen2VLImageProcessor. Errors: `invalid-preprocessor`. */
@@ -40,6 +42,29 @@ export function readQwenProcessor(fields: ProcessorFields, tower: TowerInput): I
     patchSize,
     mergeSize,
     resize: fields.flag('do_resize', true),
+  });
+}
+
+/**
+ * Glm4vImageProcessor and Glm46VImageProcessor, whose `size` counts the pixels of a patch's frames, all of which are the picture.
+ * Errors: `invalid-preprocessor`.
+ */
+export function readGlm4vProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  const frames = fields.count('temporal_patch_size') ?? 2;
+  const size = fields.within('size');
+  const bound = (name: string, edge: string, fallback: number): number =>
+    // As a request bounds them: width times height.
+    fields.count(name) ?? (size.count(edge) ?? fallback) / frames;
+  fields.agree('patch_size', fields.count('patch_size'), tower.patchSize);
+  fields.agree('merge_size', fields.count('merge_size'), tower.mergeSize);
+  return new QwenProcessor({
+    ...fields.pixels('bicubic', CLIP_MEAN, CLIP_STD),
+    minPixels: bound('min_pixels', 'shortest_edge', 112 ** 2),
+    maxPixels: bound('max_pixels', 'longest_edge', 28 ** 2 * 15_000),
+    patchSize: tower.patchSize,
+    mergeSize: tower.mergeSize,
+    resize: fields.flag('do_resize', true),
+    enlarge: true,
   });
 }
 
@@ -88,6 +113,13 @@ export function smartResize(
   return { width: w, height: h };
 }
 
+/** Sides of which none is shorter than `least`, in the same ratio. */
+export function enlarged(width: number, height: number, least: number): readonly [number, number] {
+  if ((width >= least && height >= least) || !(width > 0 && height > 0)) return [width, height];
+  const scale = Math.max(least / height, least / width);
+  return [Math.trunc(width * scale), Math.trunc(height * scale)];
+}
+
 export class QwenProcessor implements ImageProcessor {
   readonly settings: QwenProcessorSettings;
   readonly #tables: readonly Float32Array[];
@@ -99,9 +131,12 @@ export class QwenProcessor implements ImageProcessor {
 
   /** Pixels of the resized image. Errors: `invalid-image`. */
   size(width: number, height: number): { readonly width: number; readonly height: number } {
-    const { patchSize, mergeSize, minPixels, maxPixels, resize } = this.settings;
+    const { patchSize, mergeSize, minPixels, maxPixels, resize, enlarge } = this.settings;
     const factor = patchSize * mergeSize;
-    if (resize) return smartResize(width, height, factor, minPixels, maxPixels);
+    if (resize) {
+      const [w, h] = enlarge === true ? enlarged(width, height, factor) : [width, height];
+      return smartResize(w, h, factor, minPixels, maxPixels);
+    }
     if (width % factor === 0 && height % factor === 0 && width > 0 && height > 0) return { width, height };
     throw new KvantError(
       'invalid-image',

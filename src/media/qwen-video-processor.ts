@@ -9,7 +9,7 @@ import {
   videoTables,
 } from './processor.js';
 import { CLIP_MEAN, CLIP_STD, HALF, type ProcessorFields } from './processor-fields.js';
-import { mergedPatches, roundEven, smartResize, WIDEST } from './qwen-processor.js';
+import { enlarged, mergedPatches, roundEven, smartResize, WIDEST } from './qwen-processor.js';
 
 export interface QwenVideoSettings extends PixelValues {
   /** Bounds hold for each frame (Qwen2-VL, 2.5-VL), or for all of a video together (Qwen3-VL and later). */
@@ -149,12 +149,8 @@ export class QwenVideoProcessor implements VideoProcessor {
       const each = Math.min(capTokens * factor * factor, Math.floor(maxPixels / frames));
       most = Math.max(each, Math.trunc(minPixels * 1.05)) * frames;
     }
-    let [width, height] = [w, h];
-    if (!(width > 0 && height > 0)) return smartResize(width, height, factor, minPixels, most);
-    if (height < factor || width < factor) {
-      const scale = Math.max(factor / height, factor / width);
-      [width, height] = [Math.trunc(width * scale), Math.trunc(height * scale)];
-    }
+    if (!(w > 0 && h > 0)) return smartResize(w, h, factor, minPixels, most);
+    const [width, height] = enlarged(w, h, factor);
     if (Math.max(height, width) / Math.min(height, width) > WIDEST)
       throw new KvantError(
         'invalid-video',

@@ -6,7 +6,7 @@ import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput, VideoProcessor } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
-import { readQwenProcessor } from './qwen-processor.js';
+import { readGlm4vProcessor, readQwenProcessor } from './qwen-processor.js';
 import { readQwen2VideoProcessor, readQwen3VideoProcessor } from './qwen-video-processor.js';
 import { readClipProcessor, readGemma3Processor, readSiglipProcessor } from './square-processor.js';
 import { readIdefics3Processor, readInternVlChatProcessor, readInternVlProcessor } from './tile-processor.js';
@@ -16,6 +16,8 @@ type ReadProcessor = (fields: ProcessorFields, tower: TowerInput) => ImageProces
 /** By the reference's classes. A processor is a page of its own, and a line here. */
 const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   Qwen2VLImageProcessor: readQwenProcessor,
+  Glm4vImageProcessor: readGlm4vProcessor,
+  Glm46VImageProcessor: readGlm4vProcessor,
   Idefics3ImageProcessor: readIdefics3Processor,
   SmolVLMImageProcessor: readIdefics3Processor,
   GotOcr2ImageProcessor: readInternVlProcessor,

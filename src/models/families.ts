@@ -17,7 +17,7 @@ import { falconH1 } from './families/falcon-h1.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
 import { gemma4, gemma4Unified } from './families/gemma4.js';
-import { glm, glm4 } from './families/glm4.js';
+import { glm, glm4, glm4vText, glmOcrText } from './families/glm4.js';
 import { glm4Moe } from './families/glm4-moe.js';
 import { gptOss } from './families/gpt-oss.js';
 import { granite } from './families/granite.js';
@@ -66,6 +66,8 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(exaone4),
   register(glm4),
   register(glm),
+  register(glm4vText),
+  register(glmOcrText),
   register(ernie45),
   register(olmo2),
   register(olmo3),

@@ -34,6 +34,11 @@ const QWEN3_VL_MOE: JsonObject = {
   moe_intermediate_size: 1408,
 };
 
+/** Glm4vTextConfig and GlmOcrTextConfig in transformers; what they say of biases is not read. */
+const GLM4V: JsonObject = { rms_norm_eps: 1e-5 };
+/** Glm4vMoeTextConfig in transformers. */
+const GLM4V_MOE: JsonObject = { attention_bias: true };
+
 /** Configs of LLaVA leave out what is as in a Llama or a Mistral of 7B (LlamaConfig, MistralConfig). */
 const LLAMA: JsonObject = {
   hidden_size: 4096,
@@ -112,6 +117,35 @@ const WRAPPERS: readonly Wrapper[] = [
     tower: 'qwen3.5-vl',
   },
   {
+    architecture: 'Glm4vForConditionalGeneration',
+    modelType: 'glm4v',
+    text: 'glm4v_text',
+    defaults: { glm4v_text: GLM4V },
+    tower: 'glm4v',
+  },
+  {
+    architecture: 'Glm4vMoeForConditionalGeneration',
+    modelType: 'glm4v_moe',
+    text: 'glm4_moe',
+    defaults: { glm4_moe: GLM4V_MOE },
+    fixed: { use_qk_norm: false },
+    tower: 'glm4v',
+  },
+  {
+    architecture: 'Glm46VForConditionalGeneration',
+    modelType: 'glm46v',
+    text: 'glm4v_text',
+    defaults: { glm4v_text: GLM4V, glm4_moe: GLM4V_MOE },
+    tower: 'glm4v',
+  },
+  {
+    architecture: 'GlmOcrForConditionalGeneration',
+    modelType: 'glm_ocr',
+    text: 'glm_ocr_text',
+    defaults: { glm_ocr_text: GLM4V },
+    tower: 'glm-ocr',
+  },
+  {
     architecture: 'LlavaForConditionalGeneration',
     modelType: 'llava',
     text: 'llama',
@@ -174,6 +208,7 @@ const TEXT_TYPES: Readonly<Record<string, string>> = {
   qwen2_5_vl_text: 'qwen2',
   qwen3_vl_text: 'qwen3',
   qwen3_vl_moe_text: 'qwen3_moe',
+  glm4v_moe_text: 'glm4_moe',
   // Configs from before there was a text_config are flat.
   qwen2_vl: 'qwen2',
   qwen2_5_vl: 'qwen2',

@@ -154,6 +154,24 @@ const internVlChat: VisionLayout = {
   },
 };
 
+/** GLM-4.6V in the form that is not a mixture. */
+const glm46v: VisionLayout = {
+  of: 'glm4v',
+  tensors: (tensors) => tensors,
+  config: (config) => ({
+    ...config,
+    architectures: ['Glm46VForConditionalGeneration'],
+    model_type: 'glm46v',
+  }),
+  files: {
+    'preprocessor_config.json': {
+      ...readJson(join(ROOT, 'glm4v'), 'preprocessor_config.json'),
+      image_processor_type: 'Glm46VImageProcessorFast',
+    },
+  },
+};
+
 export const LAYOUTS: Readonly<Record<string, VisionLayout>> = {
+  glm46v,
   'internvl-chat': internVlChat,
 };

@@ -6,7 +6,9 @@
  * - q, k and v may have biases;
  * - those of 0414 (`glm4`) have norms behind attention and the MLP as well.
  *
- * Source: the model code of transformers (models/glm, models/glm4).
+ * The decoders of GLM-4.1V and GLM-OCR are of the second kind, and turn by three axes of positions.
+ *
+ * Source: the model code of transformers (models/glm, models/glm4, models/glm4v, models/glm_ocr).
  */
 
 import type { Tensor } from '../../device/graph.js';
@@ -19,7 +21,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
-import { ROPE, recordPreNorm } from './pre-norm.js';
+import { ROPE, recordPreNorm, sectionsOf } from './pre-norm.js';
 
 const TRAITS: DecoderTraits = {
   bias: (fields) => ({ qkv: fields.flag('attention_bias', true), output: false, mlp: false }),
@@ -41,7 +43,15 @@ function layoutWith(
 ): WeightLayout {
   const { hiddenSize, intermediateSize } = config;
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style: 'interleaved' }],
+    ropes: [
+      {
+        key: ROPE,
+        parameters: config.rope,
+        dims: config.rotaryDims,
+        style: 'interleaved',
+        ...sectionsOf(config),
+      },
+    ],
     layer: (at) => {
       norms(at, hiddenSize);
       attentionWeights(at, { ...config, window: null });
@@ -75,6 +85,27 @@ export const glm4: Family<DecoderConfig> = {
   layout: (config) => layoutWith(config, fourNorms),
   record,
 };
+
+/** A decoder within a wrapper: heads are as wide as the hidden states allow, and rotate whole where its config does not say. */
+function withinWrapper(modelType: string, qkv: boolean): Family<DecoderConfig> {
+  const traits: DecoderTraits = {
+    ...TRAITS,
+    bias: () => ({ qkv, output: false, mlp: false }),
+    rotation: { partial: 1 },
+    defaults: { maxPositions: 131_072, ropeTheta: 10_000 },
+  };
+  return {
+    name: modelType,
+    architectures: [],
+    modelTypes: [modelType],
+    readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, traits),
+    layout: (config) => layoutWith(config, fourNorms),
+    record,
+  };
+}
+
+export const glm4vText = withinWrapper('glm4v_text', true);
+export const glmOcrText = withinWrapper('glm_ocr_text', false);
 
 export const glm: Family<DecoderConfig> = {
   name: 'glm',

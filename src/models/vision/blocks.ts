@@ -5,8 +5,9 @@
  *     x += mlp(norm2(x))
  */
 
-import type { Activation, Tensor, UngatedActivation } from '../../device/graph.js';
+import type { Activation, NormPart, Tensor, UngatedActivation } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
+import type { Vector } from '../../device/weights.js';
 import type { MatrixPart, Weights } from '../layout.js';
 import type { TowerWeights } from './tower-weights.js';
 
@@ -17,6 +18,8 @@ export interface BlockShape {
   readonly intermediateSize: number;
   readonly norm: TowerNorm;
   readonly mlp: TowerMlp;
+  /** RMS norms of each head of q and k, with the epsilon of `norm`. Default: none. */
+  readonly headNorms?: boolean;
 }
 
 export interface TowerNorm {
@@ -40,6 +43,8 @@ export interface BlockNames {
   readonly down: string;
   /** Numbers that scale what attention and the MLP give, by column. Default: none. */
   readonly scales?: { readonly proj: string; readonly down: string };
+  /** Those of the norms of each head, where there are any. */
+  readonly headNorms?: { readonly q: string; readonly k: string };
 }
 
 export interface BlockBiases {
@@ -55,13 +60,15 @@ const WIDTH_UNIT = 64;
 export function blockWeights(
   weights: TowerWeights,
   key: string,
-  { hiddenSize, intermediateSize, norm }: BlockShape,
+  { hiddenSize, heads, intermediateSize, norm }: BlockShape,
   names: BlockNames,
   bias: BlockBiases,
 ): void {
   const layer = norm.kind === 'layer';
   weights.norm(`${key}norm1`, names.norm1, hiddenSize, layer);
   weights.norm(`${key}norm2`, names.norm2, hiddenSize, layer);
+  for (const [part, name] of Object.entries(names.headNorms ?? {}))
+    headNorm(weights, `${key}${part}-norm`, name, heads, hiddenSize / heads);
   const rows = (3 * hiddenSize) / names.qkv.length;
   // What a row of zeros makes is zero, and so is its activation: columns for them change nothing.
   const inner = Math.ceil(intermediateSize / WIDTH_UNIT) * WIDTH_UNIT;
@@ -80,6 +87,15 @@ export function blockWeights(
   weights.matrix(`${key}down`, inner, [padded(down, { rows: hiddenSize, cols: intermediateSize })]);
 }
 
+/** A norm of each head, `[heads · headDim]`: the same numbers for all of them. `name`: without `.weight`. */
+function headNorm(weights: TowerWeights, key: string, name: string, heads: number, headDim: number): void {
+  const one = { name: `${name}.weight`, shape: [headDim] };
+  weights.table(
+    key,
+    Array.from({ length: heads }, () => one),
+  );
+}
+
 /** What recording a tower takes everywhere. */
 export interface TowerRecording {
   readonly ops: Ops;
@@ -91,12 +107,14 @@ export function recordBlock(
   { ops, weights }: TowerRecording,
   key: string,
   x: Tensor,
-  { hiddenSize, heads, norm, mlp }: BlockShape,
+  shape: BlockShape,
   { angles, bounds }: { readonly angles: Tensor | null; readonly bounds: Tensor },
 ): Tensor {
+  const { hiddenSize, heads, norm, mlp } = shape;
   const headDim = hiddenSize / heads;
   const at = { ops, weights };
-  const qkv = ops.linear(normed(at, `${key}norm1`, x, norm), weights.matrix(`${key}qkv`));
+  const plain = ops.linear(normed(at, `${key}norm1`, x, norm), weights.matrix(`${key}qkv`));
+  const qkv = shape.headNorms === true ? normedHeads(at, key, plain, shape) : plain;
   const turned =
     angles === null ? qkv : ops.rotate(qkv, angles, { heads: 2 * heads, headDim, style: 'half' });
   const attended = ops.attendSegments(turned, bounds, { heads, headDim });
@@ -104,6 +122,19 @@ export function recordBlock(
   const up = ops.linear(normed(at, `${key}norm2`, sum, norm), weights.matrix(`${key}up`));
   const inner = mlp.gated ? ops.glu(up, mlp.activation) : ops.act(up, mlp.activation);
   return ops.linear(inner, weights.matrix(`${key}down`), sum);
+}
+
+function normedHeads({ ops, weights }: TowerRecording, key: string, qkv: Tensor, shape: BlockShape): Tensor {
+  const { hiddenSize, heads, norm } = shape;
+  const part = (from: number, weight: Vector): NormPart => ({
+    from,
+    cols: hiddenSize / heads,
+    groups: heads,
+    weight,
+    bias: null,
+  });
+  const parts = [part(0, weights.vector(`${key}q-norm`)), part(hiddenSize, weights.vector(`${key}k-norm`))];
+  return ops.norm(qkv, 'rms', parts, norm.eps);
 }
 
 export function normed({ ops, weights }: TowerRecording, key: string, x: Tensor, norm: TowerNorm): Tensor {

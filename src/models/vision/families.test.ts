@@ -27,6 +27,11 @@ describe('configs of models that see', () => {
     ['qwen3-vl', 'vision.deepstack_visual_indexes', [1, 0], 'model-config'],
     ['qwen3-vl', 'vision.deepstack_visual_indexes', [0, 1, 2], 'model-config'],
     ['qwen3-vl', 'vision.hidden_act', 'mish', 'model-config-unsupported'],
+    ['glm4v', 'vision.out_hidden_size', 32, 'model-config'],
+    ['glm4v', 'vision.num_heads', 3, 'model-config'],
+    ['glm4v', 'vision.hidden_act', 'quick_gelu', 'model-config'],
+    ['glm4v', 'vision.image_size', 3, 'model-config'],
+    ['glm-ocr', 'vision.in_channels', 1, 'model-config'],
     ['smolvlm', 'scale_factor', 3, 'model-config'],
     ['smolvlm', 'vision.num_channels', 1, 'model-config'],
     ['internvl', 'vision.use_qk_norm', true, 'model-config-unsupported'],
@@ -60,6 +65,17 @@ describe('configs of models that see', () => {
     expect(parseModelConfig(changed('gemma4', 'vision.use_clipped_linears', true)).vision).toBeNull();
   });
 
+  it.each(['glm4v', 'glm4v-moe', 'glm-ocr', 'qwen3-vl'])(
+    'has no eyes where %s has no axes that fit its heads',
+    (name) => {
+      expect(parseModelConfig(read(name, 'config.json')).vision).not.toBeNull();
+      const { text_config } = read(name, 'config.json') as { text_config: { rope_parameters: Json } };
+      const rope_parameters = { ...text_config.rope_parameters, mrope_section: [2, 2, 2] };
+      const config = changed(name, 'text_config', { ...text_config, rope_parameters });
+      expect(parseModelConfig(config).vision).toBeNull();
+    },
+  );
+
   it('has no eyes where patches do not divide into tokens', () => {
     expect(parseModelConfig(read('gemma3', 'config.json')).vision).not.toBeNull();
     for (const tokens of [15, 9, 256])
@@ -89,6 +105,7 @@ describe('configs of models that see', () => {
     ['llava', { do_center_crop: false }, 'do_center_crop'],
     ['mistral3', { patch_size: 16 }, 'patch_size'],
     ['qwen3-vl', { patch_size: 14 }, 'patch_size'],
+    ['glm4v', { merge_size: 4 }, 'merge_size'],
     ['gemma3', { do_pan_and_scan: true }, 'do_pan_and_scan'],
     ['gemma4', { max_soft_tokens: 100 }, 'max_soft_tokens'],
     ['gemma4', { pooling_kernel_size: 2 }, 'pooling_kernel_size'],

@@ -3,6 +3,7 @@
 import type { VisionFamily } from './family.js';
 import { gemma3 } from './gemma3-vision.js';
 import { gemma4 } from './gemma4-vision.js';
+import { glm4v, glmOcr } from './glm-vision.js';
 import { idefics3 } from './idefics3-vision.js';
 import { internVlChat } from './internvl-chat-vision.js';
 import { internVl } from './internvl-vision.js';
@@ -17,6 +18,8 @@ export const VISION_FAMILIES = {
   'qwen3.5-vl': qwen35Vl,
   gemma3,
   gemma4,
+  glm4v,
+  'glm-ocr': glmOcr,
   idefics3,
   internvl: internVl,
   'internvl-chat': internVlChat,

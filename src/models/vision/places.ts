@@ -71,6 +71,29 @@ export function bilinearTaps({ rows, cols }: TileGrid, y: number, x: number): nu
   ];
 }
 
+/** Cubic convolution with a = −0.75, as PyTorch has it: the weights of the four entries around a point that is `t` behind the second. */
+function cubicWeights(t: number): readonly number[] {
+  const a = -0.75;
+  const near = (d: number): number => ((a + 2) * d - (a + 3)) * d * d + 1;
+  const far = (d: number): number => ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+  return [far(1 + t), near(t), near(1 - t), far(2 - t)];
+}
+
+/** The sixteen entries of a table `[side, side]` around a point, and their weights; beyond a rim its own entry counts. */
+export function bicubicTaps(side: number, y: number, x: number): number[] {
+  const [top, left] = [Math.floor(y), Math.floor(x)];
+  const [down, across] = [cubicWeights(y - top), cubicWeights(x - left)];
+  const within = (at: number): number => Math.min(Math.max(at, 0), side - 1);
+  const entries: number[] = [];
+  const weights: number[] = [];
+  for (const [dy, wy] of down.entries())
+    for (const [dx, wx] of across.entries()) {
+      entries.push(within(top - 1 + dy) * side + within(left - 1 + dx));
+      weights.push(wy * wx);
+    }
+  return [...entries, ...weights];
+}
+
 /** `[rows, 2]`: every row of a tile sees the `seen` first rows of it, those behind see themselves. `each`: rows of a tile. */
 export function tileBounds(grid: PatchGrid, each: number, seen = each): Float32Array {
   const tiles = tileCount(grid);

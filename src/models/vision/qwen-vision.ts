@@ -13,6 +13,7 @@ import {
 } from './qwen-config.js';
 import { qwenTower } from './qwen-tower.js';
 import type { PatchGrid, PromptPiece, VideoDefinition } from './tower.js';
+import { turnsByAxes } from './tower-fields.js';
 import { FILM } from './tower-weights.js';
 
 /** `fields`: of the wrapper. `section`: its `vision_config`. */
@@ -72,16 +73,7 @@ function family(name: string, kind: QwenTowerKind, imageToken: number, readVideo
     read(fields, { facts, layout }) {
       const section = fields.object('vision_config');
       if (section === null) return null;
-      // Of text all axes are one, and sections do not matter.
-      if (layout.ropes.some(({ sections }) => sections === undefined)) {
-        fields.notice(
-          'pictures are refused: config.json has no sections of the rotation that fit its heads',
-          {
-            field: 'mrope_section',
-          },
-        );
-        return null;
-      }
+      if (!turnsByAxes(fields, layout)) return null;
       const config = readQwenTower(section, kind, facts.hiddenSize);
       if (config.added.length > facts.layers)
         throw section.odd(

@@ -2,6 +2,7 @@
 
 import type { UngatedActivation } from '../../device/graph.js';
 import type { ConfigFields } from '../config-fields.js';
+import type { WeightLayout } from '../layout.js';
 import { CHANNELS } from './tower-weights.js';
 
 const ACTIVATIONS: Readonly<Record<string, UngatedActivation>> = {
@@ -89,6 +90,15 @@ export function readFeatureLayer(
   if (typeof layer === 'number' && Number.isSafeInteger(layer) && layer >= -depth - 1 && layer <= depth)
     return layer < 0 ? depth + 1 + layer : layer;
   throw fields.odd(name, layer, `a block of a tower of ${depth}`);
+}
+
+/** Whether a decoder turns by three axes; else a notice says that pictures are refused. Of text all axes are one, and sections do not matter. */
+export function turnsByAxes(fields: ConfigFields, { ropes }: WeightLayout): boolean {
+  if (ropes.every(({ sections }) => sections !== undefined)) return true;
+  fields.notice('pictures are refused: config.json has no sections of the rotation that fit its heads', {
+    field: 'mrope_section',
+  });
+  return false;
 }
 
 /** Refuses what a field says other than what is computed. Errors: `model-config-unsupported`. */
