@@ -8,6 +8,7 @@ import { KvantError } from '../../errors.js';
 import { parseLenientJson } from '../../lenient-json.js';
 import { Checkpoint } from '../../weights/checkpoint.js';
 import { type JsonObject, readOptionalJsonFile, readOptionalTextFile } from '../../weights/folder-files.js';
+import { GgufFile } from '../../weights/gguf.js';
 import { isGgufFile } from '../../weights/gguf-path.js';
 import type { Pooling } from '../pooling.js';
 import { DENSE_ACTIVATIONS, type DenseLayer } from './vectors.js';
@@ -39,7 +40,7 @@ interface Module {
  * @example (await readEmbeddingSettings('Qwen3-Embedding-0.6B'))?.pooling // 'last'
  */
 export async function readEmbeddingSettings(folder: string): Promise<EmbeddingSettings | null> {
-  if (await isGgufFile(folder)) return null;
+  if (await isGgufFile(folder)) return await ofGguf(folder);
   const modules = await readModules(folder);
   if (modules === null) return null;
   const [first, ...behind] = modules;
@@ -73,6 +74,31 @@ export async function readEmbeddingSettings(folder: string): Promise<EmbeddingSe
     maxTokens: maxTokensOf(folder, bert),
     ...promptsOf(folder, sentence),
     dimensions: dimensionsOf(config),
+  };
+}
+
+/** `pooling_type` of GGUF files, 0 for none. A ranking head (4) gives no vector. */
+const POOLING_TYPES: readonly (Pooling | null)[] = [null, 'mean', 'cls', 'last', null];
+
+/** A GGUF file says how to pool, and nothing of prompts, sizes and norms. */
+async function ofGguf(path: string): Promise<EmbeddingSettings | null> {
+  await using file = await GgufFile.open(path);
+  const key = `${file.metadata.text('general.architecture')}.pooling_type`;
+  const type = file.metadata.count(key, 0) ?? 0;
+  if (type >= POOLING_TYPES.length) throw file.metadata.odd(key, 'a number below 5');
+  const pooling = POOLING_TYPES[type] ?? null;
+  if (pooling === null) return null;
+  const dense = [...file.tensors.keys()].find((name) => /^dense_\d+\./.test(name));
+  if (dense !== undefined)
+    throw unsupported(path, dense, 'a matrix behind the pooling, as a tensor of a GGUF file');
+  return {
+    pooling,
+    dense: [],
+    normalize: true,
+    maxTokens: null,
+    prompts: {},
+    defaultPrompt: null,
+    dimensions: null,
   };
 }
 

@@ -45,6 +45,7 @@ export interface MetadataReader {
   readonly heads: number;
   count(key: string, min?: number): number | undefined;
   number(key: string): number | undefined;
+  text(key: string): string | undefined;
   flag(key: string): boolean | undefined;
   /** A list of numbers, one a layer. */
   list(key: string): readonly number[] | undefined;

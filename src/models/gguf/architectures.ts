@@ -6,6 +6,7 @@
 
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
+import { ENCODER_ARCHITECTURES } from './encoder-architectures.js';
 import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
 import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
@@ -207,6 +208,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   ...EXPERT_ARCHITECTURES,
   ...HYBRID_ARCHITECTURES,
   ...MAMBA_ARCHITECTURES,
+  ...ENCODER_ARCHITECTURES,
 ];
 
 /** The scores of the largest Gemmas are scaled by the width of a head had the heads the hidden size between them. */

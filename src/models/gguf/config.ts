@@ -60,6 +60,7 @@ export function ggufConfig(
     count: (key, min) => metadata.count(at(key), min),
     list: (key) => (typeof metadata.value(at(key)) === 'number' ? undefined : metadata.numbers(at(key))),
     number: (key) => metadata.number(at(key)),
+    text: (key) => metadata.text(at(key)),
     pattern: (key) => pattern(metadata, at(key)),
     flag: (key) => metadata.flag(at(key)),
     hasTensor: (name) => shapeOf(name) !== undefined,
@@ -67,7 +68,10 @@ export function ggufConfig(
   };
   const { layerNormEps } = architecture;
   const epsKey = at(`attention.layer_norm_${layerNormEps === undefined ? 'rms_' : ''}epsilon`);
-  const eps = metadata.number(epsKey);
+  const eps =
+    metadata.number(epsKey) ??
+    // Where a config has one name for both, converters have written that of RMS norms.
+    (layerNormEps === undefined ? undefined : metadata.number(at('attention.layer_norm_rms_epsilon')));
   if (eps === undefined) throw metadata.odd(epsKey, 'a number');
   const config: JsonObject = {
     architectures: [architecture.className],
@@ -150,7 +154,7 @@ function refuseOthers(metadata: GgufMetadata, { name, reads = [] }: GgufArchitec
   off('rope.scaling.yarn_log_multiplier', 0, 'a YaRN whose attention factor is another');
   for (const key of ['logit_scale', 'embedding_scale', 'residual_scale'])
     off(key, 1, 'a multiplier of embedding, branches or logits');
-  if (metadata.flag(`${name}.attention.causal`) === false)
+  if (!reads.includes('attention.causal') && metadata.flag(`${name}.attention.causal`) === false)
     throw unsupported(`${name}.attention.causal`, 'attention that looks ahead');
 }
 

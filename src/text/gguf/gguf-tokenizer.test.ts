@@ -4,9 +4,10 @@ import { ChatTemplate } from '../chat-template.js';
 import { byteAlphabet } from '../encoding/byte-alphabet.js';
 import { createPreTokenizer } from '../encoding/pre-tokenizers.js';
 import { Tokenizer } from '../tokenizer.js';
-import { ggufText, type TokenizerMetadata } from './gguf-tokenizer.js';
+import { ggufText } from './gguf-tokenizer.js';
 import { mergesOfScores } from './score-merges.js';
 import { SPLIT_NAMES, splitPattern } from './split-patterns.js';
+import type { TokenizerMetadata } from './tokenizer-metadata.js';
 
 function metadata(values: Record<string, unknown>): TokenizerMetadata {
   const get = <T>(key: string): T | undefined => values[key] as T | undefined;

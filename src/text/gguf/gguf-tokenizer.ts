@@ -6,22 +6,10 @@
 
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../json-file.js';
+import { enclosed, unigram, wordPiece } from './encoder-tokenizers.js';
 import { mergesOfScores } from './score-merges.js';
 import { SPLIT_NAMES, type SplitPattern, splitPattern } from './split-patterns.js';
-
-/** The keys of a GGUF file, each checked when it is asked for. */
-export interface TokenizerMetadata {
-  readonly path: string;
-  keys(): string[];
-  text(key: string): string | undefined;
-  flag(key: string): boolean | undefined;
-  number(key: string): number | undefined;
-  count(key: string, min?: number): number | undefined;
-  texts(key: string): string[] | undefined;
-  numbers(key: string): number[] | undefined;
-  /** An error that names the key. */
-  odd(key: string, wanted: string): KvantError;
-}
+import type { TokenizerMetadata } from './tokenizer-metadata.js';
 
 /** The small files of a model, made from a GGUF file. */
 export interface GgufText {
@@ -59,7 +47,7 @@ export function ggufText(metadata: TokenizerMetadata): GgufText {
     throw metadata.odd(`${AT}token_type`, `a list of ${tokens.length}, one for each token,`);
   const made = make(metadata, model, tokens, types);
   const special = specialTokens(metadata, tokens);
-  const addBos = metadata.flag(`${AT}add_bos_token`) ?? made.addBos;
+  const addBos = !made.encloses && (metadata.flag(`${AT}add_bos_token`) ?? made.addBos);
   const addEos = metadata.flag(`${AT}add_eos_token`) ?? false;
   const end = special.eos_token;
   const template = chatTemplate(metadata);
@@ -69,7 +57,11 @@ export function ggufText(metadata: TokenizerMetadata): GgufText {
       added_tokens: addedTokens(tokens, types),
       normalizer: made.normalizer,
       pre_tokenizer: made.preTokenizer,
-      post_processor: addEos && end !== undefined ? withEnd(end, tokens.indexOf(end)) : null,
+      post_processor: made.encloses
+        ? enclosed(metadata, tokens)
+        : addEos && end !== undefined
+          ? withEnd(end, tokens.indexOf(end))
+          : null,
       decoder: made.decoder,
       model: made.model,
     },
@@ -90,7 +82,7 @@ export function ggufEnds(metadata: TokenizerMetadata): JsonObject {
   return { eos_token_id: endIds(metadata, tokens, metadata.numbers(`${AT}token_type`) ?? []) };
 }
 
-interface Parts extends Pick<SplitPattern, 'preTokenizer' | 'normalizer' | 'addBos'> {
+interface Parts extends Pick<SplitPattern, 'preTokenizer' | 'normalizer' | 'addBos' | 'encloses'> {
   readonly model: JsonObject;
   readonly decoder: JsonObject;
 }
@@ -106,10 +98,16 @@ function make(
   if (model === 'gpt2') return byteLevel(metadata, tokens);
   if (model === 'llama') return sentencePiece(metadata, tokens, types);
   if (model === 'gemma4') return markedSpaces(metadata, tokens, types);
+  if (model === 'bert' || model === 't5')
+    return {
+      ...(model === 'bert' ? wordPiece : unigram)(metadata, tokens, types),
+      addBos: false,
+      encloses: true,
+    };
   throw unsupported(
     metadata.path,
     `a tokenizer of the kind ${JSON.stringify(model)}`,
-    'gpt2, llama and gemma4',
+    'gpt2, llama, gemma4, bert and t5',
   );
 }
 
@@ -129,6 +127,7 @@ function byteLevel(metadata: TokenizerMetadata, tokens: readonly string[]): Part
     preTokenizer: pattern.preTokenizer,
     normalizer: pattern.normalizer,
     addBos: pattern.addBos,
+    encloses: pattern.encloses,
     decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
     model: {
       type: 'BPE',
@@ -194,6 +193,7 @@ function pieces(
       ? { type: 'Sequence', normalizers: [{ type: 'Prepend', prepend: MARK }, replace] }
       : replace,
     addBos: true,
+    encloses: false,
     decoder: {
       type: 'Sequence',
       decoders: [

@@ -14,6 +14,8 @@ export interface SplitPattern {
   readonly ignoreMerges: boolean;
   /** Where the file does not say whether a text begins with a BOS token. */
   readonly addBos: boolean;
+  /** An encoder's: a text stands between two tokens. */
+  readonly encloses: boolean;
 }
 
 const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
@@ -51,6 +53,7 @@ const by = (Regex: string, more: Partial<SplitPattern> = {}): SplitPattern => ({
   normalizer: null,
   ignoreMerges: false,
   addBos: false,
+  encloses: false,
   ...more,
 });
 
@@ -59,6 +62,7 @@ const GPT2: SplitPattern = {
   normalizer: null,
   ignoreMerges: false,
   addBos: false,
+  encloses: false,
 };
 
 /** GPT-2's words, with every digit by itself. */
@@ -108,6 +112,8 @@ const PATTERNS = new Map<string, SplitPattern>([
   ['hunyuan-dense', LIKE_DEEPSEEK3],
   ['gpt-2', GPT2],
   ['phi-2', GPT2],
+  ['modern-bert', { ...GPT2, ...NFC, encloses: true }],
+  ['roberta-bpe', { ...GPT2, encloses: true }],
   ['smollm', SINGLE_DIGITS],
   ['starcoder', SINGLE_DIGITS],
   ['refact', SINGLE_DIGITS],
