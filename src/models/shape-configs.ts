@@ -195,6 +195,28 @@ export const SHAPES = {
     rope_theta: 1e6,
     rms_norm_eps: 1e-5,
   },
+  'granite-4-h-tiny': {
+    architectures: ['GraniteMoeHybridForCausalLM'],
+    ...sizes(1536, 512, 40, 12, 4),
+    shared_intermediate_size: 1024,
+    num_local_experts: 64,
+    num_experts_per_tok: 6,
+    // One of ten layers attends.
+    layer_types: Array.from({ length: 40 }, (_, layer) => (layer % 10 === 5 ? 'attention' : 'mamba')),
+    mamba_n_heads: 48,
+    mamba_d_head: 64,
+    mamba_d_state: 128,
+    mamba_n_groups: 1,
+    position_embedding_type: 'nope',
+    attention_multiplier: 0.0078125,
+    embedding_multiplier: 12,
+    residual_multiplier: 0.22,
+    logits_scaling: 6,
+    vocab_size: 100_352,
+    max_position_embeddings: 131_072,
+    rms_norm_eps: 1e-5,
+    tie_word_embeddings: true,
+  },
   // Random experts are affine: as published they are in FP4, with 6 % less of bytes.
   'gpt-oss-20b': {
     architectures: ['GptOssForCausalLM'],

@@ -24,6 +24,7 @@ const PUBLISHED: Readonly<Record<string, number>> = {
   'gemma-4-26b-a4b': 25.2e9,
   'gpt-oss-20b': 20.91e9,
   'glm-4.7-flash': 30e9,
+  'granite-4-h-tiny': 6.94e9,
 };
 
 describe('shapes', () => {
