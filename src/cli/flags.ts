@@ -51,6 +51,11 @@ export function addEngineFlags(command: Command): Command {
     )
     .option('--software-gpu', 'let --device webgpu run on a software adapter (SwiftShader); slow, for tests')
     .option('--threads <n>', 'CPU threads that compute (default: all cores)', integer(1, 256))
+    .option(
+      '--cpu-experts <layers>',
+      'GPU: keep the experts of the first so many layers in host memory, computed on the CPU',
+      integer(0),
+    )
     .addOption(
       new Option('--precision <name>', 'reference: f32 activations and sums everywhere').choices([
         'default',
@@ -123,6 +128,7 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly device: 'auto' | 'webgpu' | 'cpu';
   readonly softwareGpu?: boolean;
   readonly threads?: number;
+  readonly cpuExperts?: number;
   readonly precision?: 'default' | 'reference';
   readonly deterministic?: boolean;
   readonly tokenizer?: string;
@@ -169,6 +175,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     device: flags.device,
     ...(flags.softwareGpu === undefined ? {} : { allowSoftwareGpu: flags.softwareGpu }),
     ...(flags.threads === undefined ? {} : { threads: flags.threads }),
+    ...(flags.cpuExperts === undefined ? {} : { cpuExperts: flags.cpuExperts }),
     ...(flags.precision === undefined ? {} : { precision: flags.precision }),
     ...(flags.deterministic === undefined ? {} : { deterministic: flags.deterministic }),
     ...(flags.tokenizer === undefined ? {} : { tokenizer: flags.tokenizer }),

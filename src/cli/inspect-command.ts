@@ -6,7 +6,7 @@ import type { MemoryUse } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
-import { addHubFlags, bytes, type HubFlags, hubOptions } from './flags.js';
+import { addHubFlags, bytes, type HubFlags, hubOptions, integer } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 import { Option } from './option.js';
@@ -17,6 +17,7 @@ interface InspectFlags extends HubFlags, KvFlags, RopeFlags {
   readonly device: 'cpu' | 'webgpu';
   readonly quantize?: '4' | '8';
   readonly memory?: number;
+  readonly cpuExperts?: number;
   readonly json?: boolean;
 }
 
@@ -46,6 +47,11 @@ export function addInspectCommand(program: Command): void {
       'memory to plan for, e.g. 24GiB (default: what this machine has free)',
       memorySize,
     )
+    .option(
+      '--cpu-experts <layers>',
+      'with --device webgpu: sizes as if the experts of the first so many layers stayed in host memory',
+      integer(0),
+    )
     .option('--json', 'print as JSON');
   addHubFlags(addRopeFlags(addKvFlags(command)))
     .addHelpText(
@@ -61,6 +67,13 @@ Examples:
 }
 
 async function inspect(model: string, flags: InspectFlags, signal: AbortSignal): Promise<void> {
+  const { cpuExperts = 0 } = flags;
+  if (cpuExperts > 0 && flags.device === 'cpu')
+    throw new KvantError('invalid-flags', '--cpu-experts is for a GPU: on the CPU all of a model is there.', {
+      kind: 'invalid-request',
+      where: '--cpu-experts',
+      fix: 'Add --device webgpu, or leave it out.',
+    });
   const [
     { openModel },
     { inspectModel },
@@ -102,6 +115,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   const summary = inspectModel(opened.source, opened.definition, {
     kv,
     can: floatsOf(flags.device),
+    cpuExperts,
     ...(flags.quantize === undefined
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
@@ -120,18 +134,22 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     kind: flags.device,
     memoryBytes: flags.device === 'cpu' ? (flags.memory ?? machineBytes()) : undefined,
   };
-  const matrixBytes = summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0);
+  const matrixBytes =
+    summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0) -
+    summary.hostBytes;
   const { facts } = opened.definition;
   const serve = orNull(() => defaultCache(kv, facts, facts.cache, device, matrixBytes));
   const taken =
     serve === null
       ? null
       : memoryUse({
-          weights: summary.weightBytes,
+          weights: summary.weightBytes - summary.hostBytes,
+          ...(summary.hostBytes === 0 ? {} : { host: summary.hostBytes }),
           caches: serve.groupBytes,
           floatStart: serve.kvBytes - serve.groupBytes.reduce((sum, bytes) => sum + bytes, 0),
           total:
-            summary.weightBytes +
+            summary.weightBytes -
+            summary.hostBytes +
             serve.kvBytes +
             estimateActivations(facts, serve.batchTokens, serve.maxRows),
           deviceBytes: flags.memory ?? device.memoryBytes,
@@ -175,7 +193,8 @@ function memoryFit(
   memoryBytes: number,
   kept: Kept,
 ): MemoryFit {
-  const left = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
+  const weightBytes = summary.weightBytes - summary.hostBytes;
+  const left = Math.max(0, memoryBytes - weightBytes - RESERVE);
   const widest = Math.max(...summary.cache.map((c) => Math.max(c.keyBytes, c.valueBytes)));
   const addressable = device === 'webgpu' ? Math.floor(GPU_PLANE_BYTES / widest) : Number.POSITIVE_INFINITY;
   const sequenceBytes = sequenceBytesOf(summary, kept);
@@ -186,7 +205,7 @@ function memoryFit(
   const kvBytes = kvTokens * first.bytesPerToken + (kvTokens > 0 ? windows : 0);
   return {
     memoryBytes,
-    weightBytes: summary.weightBytes,
+    weightBytes,
     reservedBytes: RESERVE,
     kvBytes,
     kvTokens,
@@ -311,7 +330,7 @@ function memoryLines(
 ): string[] {
   if (fit === null) {
     const perGiB = Math.floor(2 ** 30 / s.kvBytesPerToken).toLocaleString('en');
-    const need = formatBytes(s.weightBytes + RESERVE);
+    const need = formatBytes(s.weightBytes - s.hostBytes + RESERVE);
     return [row('memory', `${need} before any KV, then ${perGiB} tokens a GiB; --memory says what fits`)];
   }
   const kv = `${formatBytes(fit.kvBytes)} for KV: ${fit.kvTokens.toLocaleString('en')} tokens, ${fit.fullContexts} full contexts`;
@@ -331,10 +350,11 @@ function serveLine(serve: DefaultCache | null): string {
 }
 
 /** `takes 31 MiB of weights, 1.0 GiB of KV, about 4.2 MiB of activations: 1.1 GiB of 24 GiB`. */
-function takenLine({ weights, caches, floatStart, activations, total, deviceBytes }: MemoryUse): string {
+function takenLine(taken: MemoryUse): string {
+  const { weights, caches, floatStart, activations, total, deviceBytes, host } = taken;
   const kv = [...caches, ...(floatStart === 0 ? [] : [floatStart])].map(formatBytes).join(' + ');
   const of = deviceBytes === null ? '' : ` of ${formatBytes(deviceBytes)}`;
-  return `takes ${formatBytes(weights)} of weights, ${kv} of KV, about ${formatBytes(activations)} of activations: ${formatBytes(total)}${of}`;
+  return `takes ${formatBytes(weights)} of weights, ${kv} of KV, about ${formatBytes(activations)} of activations: ${formatBytes(total)}${of}${host === undefined ? '' : `; ${formatBytes(host)} of experts in host memory`}`;
 }
 
 /** Null where the cache that is asked for cannot be. */

@@ -38,6 +38,9 @@
  * their last token and their state, and the caller may compute the same position again in a later step. Together the halves
  * launch what the whole step launches, and give the same tokens.
  *
+ * **Experts may stay in host memory** (MatrixOptions.host), computed there by a device beside this one: a step then runs up to them, what
+ * they read of its rows comes to the host, and what they make goes back. Steps and moves of blocks keep their order all the same.
+ *
  * **Steps run in order.** `submit` returns at once. At most `limits.inFlight` steps may be under way; the caller
  * keeps count. A step's ids arrive through its promise, in order. Whatever a submitted step names (blocks, state
  * slots) must be left alone until that promise settles.
@@ -92,6 +95,8 @@ export interface MatrixOptions {
   readonly group?: number;
   /** Rows that are kept together, from the first on: those of an expert. */
   readonly unit?: number;
+  /** Kept in host memory, where `experts` reads it (DeviceInfo.hostExperts). Default false: on the device. */
+  readonly host?: boolean;
   /** Called as bytes of the source are taken in. */
   readonly onBytes?: (bytes: number) => void;
 }
@@ -102,6 +107,8 @@ export interface PlacementGroup {
     readonly rows: number;
     readonly cols: number;
     readonly format: MatrixFormat;
+    /** As of MatrixOptions. */
+    readonly host?: boolean;
   }[];
   readonly kvBytes: number;
 }
@@ -117,6 +124,8 @@ export interface DeviceStats {
   readonly samplerBytes: number;
   /** Plans made so far. Grows between steps, never within one. */
   readonly plans: number;
+  /** Bytes in host memory, of experts kept there and what computes them. Absent: none are kept there. */
+  readonly hostBytes?: number;
 }
 
 export interface DeviceInfo {
@@ -142,6 +151,8 @@ export interface DeviceInfo {
   readonly floatHeads?: boolean;
   /** Layers may have a float tail (KvPlace of kv.ts). Default: no. */
   readonly floatTails?: boolean;
+  /** Stacks of experts may be kept in host memory and are computed there (MatrixOptions.host). Default: no. */
+  readonly hostExperts?: boolean;
 }
 
 export interface ProgramLimits {
@@ -157,7 +168,10 @@ export interface ProgramLimits {
   readonly inFlight: number;
 }
 
-/** A part of a step: of `of` parts of about as many launches each, those from `from` up to `to`. */
+/**
+ * A part of a step: of `of` parts of about as many launches each, those from `from` up to `to`. As many parts as a graph has nodes, all of
+ * one op and one shape, are those nodes.
+ */
 export interface StepSlice {
   readonly from: number;
   readonly to: number;

@@ -5,6 +5,7 @@ const wanted = {
   precision: 'reference',
   deterministic: undefined,
   threads: 1,
+  cpuExperts: undefined,
   allowSoftwareGpu: false,
 } as const;
 

@@ -9,7 +9,10 @@ export interface ChosenDevice {
   readonly reason: string;
 }
 
-type Wanted = Pick<HostConfig, 'device' | 'precision' | 'deterministic' | 'threads' | 'allowSoftwareGpu'>;
+type Wanted = Pick<
+  HostConfig,
+  'device' | 'precision' | 'deterministic' | 'threads' | 'allowSoftwareGpu' | 'cpuExperts'
+>;
 
 /**
  * `auto` takes a real GPU, else the CPU. A software GPU is taken only where both it and `webgpu` are asked for:
@@ -38,12 +41,19 @@ async function openGpu(
   how: { readonly allowSoftware?: boolean; readonly unasked?: boolean },
 ): Promise<Device> {
   const { createWebGpuDevice } = await import('../device/webgpu/index.js');
-  const { precision, deterministic } = wanted;
-  return createWebGpuDevice({
-    ...how,
-    ...(precision === undefined ? {} : { precision }),
-    ...(deterministic === undefined ? {} : { deterministic }),
-  });
+  const { precision, deterministic, cpuExperts = 0 } = wanted;
+  const host = cpuExperts > 0 ? await openCpu(wanted) : null;
+  try {
+    return await createWebGpuDevice({
+      ...how,
+      ...(precision === undefined ? {} : { precision }),
+      ...(deterministic === undefined ? {} : { deterministic }),
+      ...(host === null ? {} : { host }),
+    });
+  } catch (error) {
+    await host?.[Symbol.asyncDispose]();
+    throw error;
+  }
 }
 
 async function openCpu(wanted: Wanted): Promise<Device> {

@@ -9,6 +9,7 @@ import { defaultKvFormat, groupLayers, type KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
 import type { ModelFacts } from '../models/facts.js';
 import { withoutHead } from '../models/family.js';
+import { checkHostExperts, hostMatrices } from '../models/host-experts.js';
 import { loadModel, type Model } from '../models/load.js';
 import { type OpenModel, openModel } from '../models/open.js';
 import {
@@ -92,16 +93,19 @@ export async function loadHost(
     const config = withRoomForPictures(planning, definition, device.info.kind, onLog);
     const { facts, layout } = definition;
     // A file that does not fit is refused before weights are read.
+    checkHostExperts(device.info, config.cpuExperts ?? 0);
+    const hosted = hostMatrices(layout, facts, config.cpuExperts ?? 0);
     const named = await namedCalibration(config, kv.layers, device, onLog);
     const quantize = quantization(config);
     const resolved = resolveWeights(weights.source, layout, quantize);
     tellNotices(weights.notices, resolved.left, onLog);
-    const bytes = weightBytes(resolved);
+    const bytes = weightBytes(resolved, hosted);
     const planned = sizeCache(config, kv, device.info, facts, bytes);
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const places = placesOf(kv.groups);
     const model = await loadModel(weights.source, definition, device, {
       ...(quantize === undefined ? {} : { quantize }),
+      cpuExperts: config.cpuExperts ?? 0,
       kvFormat: (_, index) => kv.layers[index]!,
       kvTokens: (layer) => {
         const { group } = places[layer]!;
@@ -291,9 +295,11 @@ function tellNotices(
   onLog({ level: 'warn', message, fields: { count: left.length, tensors: left.slice(0, SHOWN_NAMES) } });
 }
 
-function weightBytes({ matrices }: ResolvedWeights): number {
+/** On the device: but for those that stay in host memory. */
+function weightBytes({ matrices }: ResolvedWeights, hosted: ReadonlySet<string>): number {
   let bytes = 0;
-  for (const { parts } of matrices) for (const part of parts) bytes += sourceBytes(part);
+  for (const { spec, parts } of matrices)
+    if (!hosted.has(spec.key)) for (const part of parts) bytes += sourceBytes(part);
   return bytes;
 }
 
@@ -311,9 +317,11 @@ function memoryTaken(
   const caches = kv.groups.map(
     (of, group) => sizing.blocks[group]! * kvBlockBytes(groupLayers(kv, of), blockTokens),
   );
+  const { bytes, hostBytes } = device.stats();
   return memoryUse({
     weights: model.parameterBytes,
-    total: device.stats().bytes,
+    total: bytes,
+    ...(hostBytes === undefined ? {} : { host: hostBytes }),
     caches,
     floatStart: sizing.bytes - caches.reduce((sum, bytes) => sum + bytes, 0),
     deviceBytes: device.info.memoryBytes,

@@ -122,6 +122,8 @@ export interface MemoryUse {
   /** Activations, inputs of steps and scratch. */
   readonly activations: number;
   readonly total: number;
+  /** Bytes in host memory besides: experts that stay there (`cpuExperts`), and what computes them. Absent: none do. */
+  readonly host?: number;
 }
 
 /** What tuning came to. A decision is a shape and a number of rows, for which there are several kernels. */

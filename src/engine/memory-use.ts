@@ -16,10 +16,13 @@ export interface MeasuredMemory {
   readonly floatStart: number;
   /** What the device has; undefined where it does not say. */
   readonly deviceBytes: number | undefined;
+  /** Of experts that stay in host memory, and what computes them. Absent: none stay there. */
+  readonly host?: number;
 }
 
 /** What is neither weights nor cache holds activations, inputs of steps and scratch. */
-export function memoryUse({ weights, total, caches, floatStart, deviceBytes }: MeasuredMemory): MemoryUse {
+export function memoryUse(measured: MeasuredMemory): MemoryUse {
+  const { weights, total, caches, floatStart, deviceBytes, host } = measured;
   const kv = caches.reduce((sum, bytes) => sum + bytes, floatStart);
   return {
     deviceBytes: deviceBytes ?? null,
@@ -28,6 +31,7 @@ export function memoryUse({ weights, total, caches, floatStart, deviceBytes }: M
     floatStart,
     activations: Math.max(0, total - weights - kv),
     total,
+    ...(host === undefined ? {} : { host }),
   };
 }
 

@@ -57,6 +57,7 @@ export const OPTION_TABLE = {
   precision: host(oneOf(PRECISIONS)),
   deterministic: host(FLAG),
   threads: host(whole(1)),
+  cpuExperts: host(whole(0)),
   allowSoftwareGpu: host(FLAG),
   autotune: host(oneOf(AUTOTUNE_MODES)),
   autotuneMs: host(milliseconds((ms) => ms >= 0, 'from 0')),

@@ -59,8 +59,13 @@ export interface EngineOptions extends KvOptions {
   readonly precision?: Precision;
   /** WebGPU: one order for every sum, whatever the batch. Always so on the CPU. */
   readonly deterministic?: boolean;
-  /** CPU: threads that compute. Default: the machine's cores. */
+  /** CPU, and experts that stay there: threads that compute. Default: the machine's cores. */
   readonly threads?: number;
+  /**
+   * WebGPU: the experts of so many layers, the first ones, stay in host memory and are computed on the CPU, for a model that is larger than the
+   * GPU's memory. Default 0.
+   */
+  readonly cpuExperts?: number;
   /** WebGPU: also take a software adapter (SwiftShader). `device: 'auto'` never does without it. */
   readonly allowSoftwareGpu?: boolean;
   /**

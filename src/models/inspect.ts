@@ -8,6 +8,7 @@ import { groupLayers, type KvLayerInfo, planKvLayers } from '../kv/policy.js';
 import { floatStartBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelDefinition } from './family.js';
+import { hostMatrices } from './host-experts.js';
 import { type ExpertStack, MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
 import { resolveWeights, sourceBytes, type WeightSource } from './resolve-weights.js';
 
@@ -75,6 +76,8 @@ export interface ModelSummary {
   /** Experts of a layer and those that a token is given to, null where there are none. */
   readonly experts: ExpertStack | null;
   readonly weightBytes: number;
+  /** Bytes of those that stay in host memory: the experts of the first layers, where that is asked for. */
+  readonly hostBytes: number;
   /** Bytes of weights that a step of one row reads: of experts the chosen, of the embedding a row. */
   readonly activeBytes: number;
   readonly weights: readonly WeightSummary[];
@@ -95,7 +98,7 @@ export interface ModelSummary {
  * Summarises a model. Reads no weights; checks them as loading does. `can`: of the device.
  *
  * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors; `kv-options-invalid`, `kv-layer-unknown`,
- *   `kv-tail-unsupported`
+ *   `kv-tail-unsupported`; `invalid-option` for `cpuExperts`
  */
 export function inspectModel(
   source: WeightSource,
@@ -104,9 +107,12 @@ export function inspectModel(
     readonly quantize?: AffineSpec;
     readonly kv?: KvOptions;
     readonly can?: Pick<DeviceInfo, 'floatHeads' | 'floatTails'>;
+    /** The experts of so many layers stay in host memory. */
+    readonly cpuExperts?: number;
   } = {},
 ): ModelSummary {
   const resolved = resolveWeights(source, layout, options.quantize);
+  const hosted = hostMatrices(layout, facts, options.cpuExperts ?? 0);
   const weights = MATRIX_KINDS.map((kind) => summarize(source, kind, resolved.matrices));
   const small = { parameters: 0, bytes: 0 };
   for (const { source: vector } of resolved.vectors) small.parameters += vector.length;
@@ -162,6 +168,10 @@ export function inspectModel(
     experts: layout.matrices.find(({ kind }) => kind === 'experts')?.experts ?? null,
     activeBytes: small.bytes + activeBytes(resolved.matrices),
     weightBytes: all.reduce((sum, { bytes }) => sum + bytes, 0),
+    hostBytes: resolved.matrices
+      .filter(({ spec }) => hosted.has(spec.key))
+      .flatMap(({ parts }) => parts)
+      .reduce((sum, part) => sum + sourceBytes(part), 0),
     weights: all.filter(({ parameters }) => parameters > 0),
     cache,
     kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),

@@ -42,15 +42,17 @@ async function inOrder<T>(
   if (errors.length > 0) throw errors[0];
 }
 
-/** Puts all weights on the device, in the order of the layout. */
+/** Puts all weights on the device, in the order of the layout. `hosted`: the keys of those that stay in host memory beside it. */
 export async function loadWeights(
   device: Device,
   resolved: ResolvedWeights,
+  hosted: ReadonlySet<string>,
   { onProgress, signal }: LoadProgress,
 ): Promise<{
   weights: Pick<Weights, 'matrix' | 'vector' | 'number' | 'numbers'>;
   headNorms: ReadonlyMap<Vector, Float32Array>;
   bytes: number;
+  hostBytes: number;
 }> {
   const matrices = new Map<string, Matrix>();
   const vectors = new Map<string, Vector>();
@@ -61,6 +63,7 @@ export async function loadWeights(
   );
   let loaded = 0;
   let bytes = 0;
+  let hostBytes = 0;
   const load = async ({ spec, parts, biases }: ResolvedMatrix): Promise<void> => {
     signal?.throwIfAborted();
     let left = parts.reduce((sum, source) => sum + sourceBytes(source), 0);
@@ -72,10 +75,12 @@ export async function loadWeights(
       loaded += more;
       onProgress?.(loaded, total, tensor);
     };
+    const host = hosted.has(spec.key);
     const stack = spec.experts ?? spec.heads;
     const matrix = await device.loadMatrix(parts, {
       use: spec.use,
       group: spec.group,
+      ...(host ? { host } : {}),
       ...(stack === undefined ? {} : { unit: matrixRows(spec) / stack.count }),
       ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
       onBytes: read,
@@ -83,7 +88,8 @@ export async function loadWeights(
     read(left);
     checkLoaded(spec, matrix);
     matrices.set(spec.key, matrix);
-    bytes += matrix.bytes;
+    if (host) hostBytes += matrix.bytes;
+    else bytes += matrix.bytes;
   };
   await inOrder(resolved.matrices, MATRICES_AT_ONCE, load);
   const numbers = new Map<string, Float32Array>();
@@ -108,7 +114,7 @@ export async function loadWeights(
     number: (key: string) => get(numbers, key)[0]!,
     numbers: (key: string) => get(numbers, key),
   };
-  return { weights, headNorms, bytes };
+  return { weights, headNorms, bytes, hostBytes };
 }
 
 function checkLoaded(spec: MatrixSpec, matrix: Matrix): void {

@@ -18,6 +18,7 @@ import { KvantError } from '../errors.js';
 import type { KeyCentreValues } from '../kv/key-centres.js';
 import type { ModelFacts } from './facts.js';
 import type { ModelDefinition } from './family.js';
+import { checkHostExperts, hostMatrices } from './host-experts.js';
 import {
   type CacheLayer,
   cachePlace,
@@ -64,6 +65,8 @@ export interface LoadModelOptions extends LoadProgress {
    * of text all positions are cache indexes.
    */
   readonly rotary?: boolean;
+  /** The experts of so many layers, the first ones, stay in host memory and are computed there. Default 0. */
+  readonly cpuExperts?: number;
 }
 
 export interface BuildGraphOptions {
@@ -109,6 +112,8 @@ export interface Model {
   readonly parameters: number;
   /** Bytes the weights take on the device. */
   readonly parameterBytes: number;
+  /** Bytes of those that stay in host memory beside it. */
+  readonly hostBytes: number;
   buildGraph(options?: BuildGraphOptions): ModelGraph;
   /** The graph of its tower. Only of a model that sees. */
   buildTower(): TowerGraph;
@@ -121,7 +126,7 @@ export interface Model {
 /**
  * Loads a model. The source may be closed afterwards.
  *
- * @throws KvantError `context-too-long`; `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`,
+ * @throws KvantError `context-too-long`; `invalid-option` for `cpuExperts`; `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`,
  * `weights-tensor-extra` and, once it is read, `weights-not-finite`, each naming the tensor; `device-out-of-memory`
  * @example
  * await using checkpoint = await Checkpoint.open(folder);
@@ -135,11 +140,14 @@ export async function loadModel(
 ): Promise<Model> {
   const { facts, layout, vision } = definition;
   const maxContext = resolveContext(facts, options.maxContext);
+  const { cpuExperts = 0 } = options;
+  checkHostExperts(device.info, cpuExperts);
+  const hosted = hostMatrices(layout, facts, cpuExperts);
   const resolved = resolveWeights(source, layout, options.quantize);
   const kvLayers = layout.cache.map((layer, index) => kvLayerSpec(layer, index, options.kvFormat));
 
-  device.place(placementGroups(layout, resolved.matrices, kvLayers, options));
-  const { weights, headNorms, bytes } = await loadWeights(device, resolved, options);
+  device.place(placementGroups(layout, resolved.matrices, kvLayers, hosted, options));
+  const { weights, headNorms, bytes, hostBytes } = await loadWeights(device, resolved, hosted, options);
   const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext, options.rotary)]));
   return {
     facts: servedFacts(facts, layout, maxContext),
@@ -149,6 +157,7 @@ export async function loadModel(
     maxContext,
     parameters: parameterCount(layout),
     parameterBytes: bytes,
+    hostBytes,
     buildGraph({
       keepLogits = false,
       keepQkv = false,
@@ -265,6 +274,7 @@ function placementGroups(
   layout: WeightLayout,
   matrices: readonly ResolvedMatrix[],
   kvLayers: readonly KvLayerSpec[],
+  hosted: ReadonlySet<string>,
   { kvTokens = 0, kvFloats = [] }: Pick<LoadModelOptions, 'kvTokens' | 'kvFloats'>,
 ): PlacementGroup[] {
   const floatBytes = (layer: KvLayerSpec, index: number): number => {
@@ -286,7 +296,10 @@ function placementGroups(
   return Array.from({ length: layout.groups }, (_, group) => ({
     matrices: matrices
       .filter(({ spec }) => spec.group === group)
-      .flatMap(({ parts }) => parts.map(({ rows, cols, format }) => ({ rows, cols, format }))),
+      .flatMap(({ spec, parts }) => {
+        const host = hosted.has(spec.key) ? { host: true } : {};
+        return parts.map(({ rows, cols, format }) => ({ rows, cols, format, ...host }));
+      }),
     kvBytes: kvLayers
       .filter((layer) => layer.group === group)
       .reduce((sum, layer) => sum + layerBytes.get(layer)!, 0),

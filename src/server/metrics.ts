@@ -46,6 +46,7 @@ export class ServerMetrics {
     for (const [group, bytes] of memory.caches.entries()) taken.set({ part: 'cache', group }, bytes);
     if (memory.floatStart > 0) taken.set({ part: 'float_start' }, memory.floatStart);
     taken.set({ part: 'activations' }, memory.activations);
+    if (memory.host !== undefined) taken.set({ part: 'host_experts' }, memory.host);
     const gauge = (name: string, help: string, read: (stats: EngineStats) => number) => {
       const metric = new Gauge({ name, help, registers });
       return (stats: EngineStats): void => metric.set(read(stats));

@@ -222,6 +222,23 @@ describe('the kvant command', () => {
     expect(fit.sequenceBytes).toBe(32_768 * 128 + kept * 3 * 128);
   });
 
+  it('counts experts that stay in host memory apart', async () => {
+    const model = 'test/fixtures/models/qwen3-moe';
+    const args = ['inspect', model, '--device', 'webgpu', '--memory', '1GiB'];
+    const read = async (...more: string[]) => JSON.parse((await kvant([...args, ...more, '--json'])).stdout);
+    const { weights, weightBytes, hostBytes, fit, serve } = await read();
+    expect(hostBytes).toBe(0);
+    // Of two layers: the other one is dense.
+    const each = weights.find(({ kind }: { kind: string }) => kind === 'experts').bytes / 2;
+    const one = await read('--cpu-experts', '1');
+    expect(one.hostBytes).toBe(each);
+    expect(one.weightBytes).toBe(weightBytes);
+    expect(one.fit.weightBytes).toBe(fit.weightBytes - each);
+    expect(one.serve.memory.weights).toBe(serve.memory.weights - each);
+    expect(one.serve.memory.host).toBe(each);
+    expect((await kvant([...args, '--cpu-experts', '1'])).stdout).toContain('of experts in host memory');
+  });
+
   it('reports the effective KV format of each layer, padding counted, and why', async () => {
     const args = ['inspect', demo, '--kv-bits', '3.5', '--json'];
     const { cache, kvBytesPerToken } = JSON.parse((await kvant(args)).stdout);
@@ -367,6 +384,18 @@ describe('the kvant command', () => {
       ['inspect', demo, '--kv-bits', '8', '--kv-skip-layers', '8'],
       2,
       /layer 8 of 8/,
+    ],
+    [
+      'experts on the CPU of more layers than there are',
+      ['inspect', 'test/fixtures/models/qwen3-moe', '--device', 'webgpu', '--cpu-experts', '9'],
+      2,
+      /cpuExperts is 9: .* the model has \d layers/,
+    ],
+    [
+      'experts on the CPU beside a CPU',
+      ['generate', demo, '--prompt', 'a', '--device', 'cpu', '--cpu-experts', '1'],
+      2,
+      /all of the model is on the CPU already/,
     ],
     ['an odd block', ['generate', demo, '--prompt', 'a', '--block-tokens', '24'], 2, /16, 32, 64/],
     ['an unknown log level', ['serve', demo, '--log-level', 'loud'], 2, /silent/],

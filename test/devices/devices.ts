@@ -17,8 +17,11 @@ export interface DeviceSpec {
   readonly bitwise: boolean;
   /** Slow: suites take a pairwise cover of their grid. */
   readonly slow: boolean;
-  /** `alone`: shares nothing with other devices of the test file, on a software adapter either. */
-  create(alone?: boolean): Promise<Device>;
+  /**
+   * `alone`: shares nothing with other devices of the test file, on a software adapter either. `host`: of a GPU, the device beside it that
+   * holds experts in host memory.
+   */
+  create(alone?: boolean, host?: Device): Promise<Device>;
 }
 
 const realGpu = process.env.KVANT_TEST_GPU === '1';
@@ -48,7 +51,7 @@ function webgpu(
     precision,
     bitwise,
     slow: !realGpu,
-    create: async (alone = false) => {
+    create: async (alone = false, host = undefined) => {
       if (!realGpu) {
         if (!existsSync(SWIFTSHADER)) {
           throw new Error(
@@ -60,7 +63,8 @@ function webgpu(
       }
       const { createWebGpuDevice } = await import('../../src/device/webgpu/index.js');
       const gpu = realGpu || alone ? undefined : await sharedGpu();
-      return createWebGpuDevice({ ...options, precision, gpu, allowSoftware: !realGpu });
+      const beside = host === undefined ? {} : { host };
+      return createWebGpuDevice({ ...options, ...beside, precision, gpu, allowSoftware: !realGpu });
     },
   };
 }

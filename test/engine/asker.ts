@@ -32,11 +32,13 @@ export class Asker implements AsyncDisposable {
   static async open(
     model: string,
     options: Partial<HostConfig> = {},
-    wrap: (device: Device) => Device = (device) => device,
+    wrap: (device: Device) => Device | Promise<Device> = (device) => device,
   ): Promise<Asker> {
     const open: Open = new Map();
     const host = await loadTiny(
-      wrap(await createCpuDevice({ threads: 1 })),
+      await wrap(
+        await createCpuDevice({ threads: 1, ...(options.precision && { precision: options.precision }) }),
+      ),
       {
         weights: { kind: 'folder', path: join(MODEL_FIXTURES, model) },
         maxContext: 512,

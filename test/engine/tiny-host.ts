@@ -18,6 +18,7 @@ export function loadTiny(
       precision: undefined,
       deterministic: undefined,
       threads: undefined,
+      cpuExperts: undefined,
       allowSoftwareGpu: undefined,
       autotune: undefined,
       autotuneMs: undefined,

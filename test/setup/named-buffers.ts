@@ -50,6 +50,7 @@ export function resourcesOf(
     maxItems: 0,
     maxOutputs: 64,
     fusions: findFusions(graph),
+    hostExperts: false,
     step: named('step'),
     ids: named('ids'),
     lastToken: named('last tokens'),

@@ -6,6 +6,7 @@ import type {
   Device,
   DeviceInfo,
   DeviceStats,
+  Matrix,
   MatrixOptions,
   PlacementGroup,
   Precision,
@@ -28,6 +29,7 @@ import { Pipelines } from './pipelines.js';
 import { WebGpuProgram } from './program.js';
 import { measureReadBandwidth } from './read-bandwidth.js';
 import { ATTENTION_SPLIT } from './step-buffer.js';
+import { StepOrder } from './step-order.js';
 import type { TuneDeviceOptions, TuneReport } from './tuning/session.js';
 import { TunedChoices } from './tuning/tuned-choices.js';
 
@@ -38,6 +40,8 @@ export interface WebGpuDeviceOptions {
   readonly minLanes?: number;
   /** Matrices are cut by rows into shards of at most so many bytes. What a binding may hold if omitted. */
   readonly maxShardBytes?: number;
+  /** Holds and computes what is kept in host memory (MatrixOptions.host). It is disposed of with this one. Default: none. */
+  readonly host?: Device;
 }
 
 export class WebGpuDevice implements Device {
@@ -52,6 +56,8 @@ export class WebGpuDevice implements Device {
   readonly #faults = new Faults();
   readonly #target: LoadTarget;
   readonly #programs = new Set<WebGpuProgram>();
+  readonly #order = new StepOrder();
+  readonly #host: Device | null;
   readonly #onDispose: () => void;
   /** Those of the device until it is tuned. */
   #tuned: { readonly choices: TunedChoices; readonly capabilities: Capabilities } | null = null;
@@ -72,7 +78,7 @@ export class WebGpuDevice implements Device {
     const capabilities = readCapabilities(language, adapter, device, precision, deterministic, minLanes);
     const { bindingBytes } = capabilities;
     const shardBytes = Math.min(bindingBytes, options.maxShardBytes ?? bindingBytes);
-    return new WebGpuDevice(adapter, device, capabilities, shardBytes, onDispose);
+    return new WebGpuDevice(adapter, device, capabilities, shardBytes, options.host ?? null, onDispose);
   }
 
   private constructor(
@@ -80,9 +86,11 @@ export class WebGpuDevice implements Device {
     device: GPUDevice,
     capabilities: Capabilities,
     shardBytes: number,
+    host: Device | null,
     onDispose: () => void,
   ) {
     this.#device = device;
+    this.#host = host;
     this.capabilities = capabilities;
     this.#onDispose = onDispose;
     this.#allocator = new Allocator(device);
@@ -108,6 +116,7 @@ export class WebGpuDevice implements Device {
       attentionSplit: ATTENTION_SPLIT,
       adapters: HELD_ADAPTERS,
       keyCentres: 'flat',
+      hostExperts: host !== null,
     };
     device.addEventListener('uncapturederror', (event) => {
       event.preventDefault();
@@ -129,13 +138,22 @@ export class WebGpuDevice implements Device {
     return this.#allocator.created + this.#pipelines.created;
   }
 
-  /** One memory: nothing to place. */
-  place(_groups: readonly PlacementGroup[]): void {
+  /** One memory: nothing to place but what is kept in the host's. */
+  place(groups: readonly PlacementGroup[]): void {
     this.#alive();
+    this.#host?.place(
+      groups.map(({ matrices }) => ({ matrices: matrices.filter(({ host }) => host === true), kvBytes: 0 })),
+    );
   }
 
-  async loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<GpuMatrix> {
+  async loadMatrix(
+    parts: readonly MatrixSource[],
+    options: MatrixOptions & { readonly host?: false },
+  ): Promise<GpuMatrix>;
+  async loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix>;
+  async loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix> {
     this.#alive();
+    if (options.host && this.#host !== null) return this.#host.loadMatrix(parts, options);
     const matrix = await loadMatrix(this.#target, parts, options);
     this.#alive();
     return matrix;
@@ -155,6 +173,7 @@ export class WebGpuDevice implements Device {
         pipelines: this.#pipelines,
         faults: this.#faults,
         bindingBytes: this.capabilities.bindingBytes,
+        order: this.#order,
       },
       spec,
     );
@@ -179,6 +198,8 @@ export class WebGpuDevice implements Device {
         allocator: this.#allocator,
         pipelines: this.#pipelines,
         faults: this.#faults,
+        order: this.#order,
+        expertsDevice: this.#host,
         capabilities: this.#tuned?.capabilities ?? this.capabilities,
         onPlan: () => {
           this.#plans++;
@@ -233,6 +254,7 @@ export class WebGpuDevice implements Device {
       peakBytes: this.#allocator.peakBytes,
       samplerBytes: [...this.#programs].reduce((sum, p) => sum + (p.sampler?.bytes ?? 0), 0),
       plans: this.#plans,
+      ...(this.#host === null ? {} : { hostBytes: this.#host.stats().bytes }),
     };
   }
 
@@ -243,6 +265,7 @@ export class WebGpuDevice implements Device {
     this.#allocator.destroyAll();
     this.#device.destroy();
     await this.#device.lost;
+    await this.#host?.[Symbol.asyncDispose]();
     this.#onDispose();
   }
 

@@ -29,6 +29,7 @@ import { KvConverter } from './kv-converter.js';
 import { KvMover } from './kv-mover.js';
 import type { Pipelines } from './pipelines.js';
 import { ATTENTION_SPLIT } from './step-buffer.js';
+import type { StepOrder } from './step-order.js';
 
 export interface KvPoolHost {
   readonly device: GPUDevice;
@@ -37,6 +38,8 @@ export interface KvPoolHost {
   readonly faults: Faults;
   /** Bytes of the largest binding. */
   readonly bindingBytes: number;
+  /** What is moved stands behind the steps before it. */
+  readonly order: StepOrder;
 }
 
 /** Keys or values of a layer. */
@@ -192,24 +195,33 @@ export class GpuKvPool implements KvPool {
     for (const id of to)
       if (id >= blocks) throw badTable(`block ${id} is floatStart, or there is none: ${blocks}`);
     this.used = true;
-    if (from.length > 0) await this.#convert?.run(from, to);
+    const convert = this.#convert;
+    if (from.length === 0 || convert === null) return;
+    const [own, into] = [from.slice(), to.slice()];
+    await this.#host.order.submit(() => convert.run(own, into));
   }
 
   async copy(from: Uint32Array, to: Uint32Array): Promise<void> {
     checkCopy(this.spec, from, to);
     this.used = true;
-    if (from.length > 0) await this.#moves().copy(from, to);
+    if (from.length === 0) return;
+    const [own, into] = [from.slice(), to.slice()];
+    await this.#host.order.submit(() => this.#moves().copy(own, into));
   }
 
   async read(blocks: Uint32Array): Promise<Uint8Array[]> {
     checkBlocks(this.spec, 'read', blocks);
-    return blocks.length === 0 ? [] : this.#moves().read(blocks);
+    if (blocks.length === 0) return [];
+    const own = blocks.slice();
+    return this.#host.order.submit(() => this.#moves().read(own));
   }
 
   async write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void> {
     checkWrite(this.spec, blocks, bytes);
     this.used = true;
-    if (blocks.length > 0) await this.#moves().write(blocks, bytes);
+    if (blocks.length === 0) return;
+    const own = blocks.slice();
+    await this.#host.order.submit(() => this.#moves().write(own, bytes));
   }
 
   async prepare(use: 'copy' | 'transfer'): Promise<void> {

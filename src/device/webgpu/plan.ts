@@ -59,6 +59,8 @@ class Replay {
   readonly counts = new Float64Array(COUNTS.length).fill(Number.NaN);
   readonly launches: { pipeline: GPUComputePipeline; group: GPUBindGroup }[] = [];
   readonly sizes: Uint32Array;
+  /** Launches before each cut, and all of them. */
+  readonly stretches: number[] = [];
 
   constructor(most: number) {
     this.sizes = new Uint32Array(3 * most);
@@ -78,16 +80,22 @@ export class Plan {
   readonly #workgroups: Workgroups = [0, 0, 0];
   #compiled = false;
   readonly #replays: Readonly<Record<StepPart, Replay>>;
+  /** Launches of the first half before each cut. */
+  readonly #cuts: readonly number[];
 
-  /** `bound`: what each half of a step launches. */
+  /** `bound`: what each half of a step launches. `cuts`: how many of the first half's stand before each cut. */
   constructor(
     pipelines: Pipelines,
     bound: Readonly<Record<'forward' | 'sample', readonly Bound[]>>,
+    cuts: readonly number[],
     buffers: PlanBuffers,
     groups: Map<string, GPUBindGroup>,
     sampler: SamplerBinding,
   ) {
     this.#pipelines = pipelines;
+    const stagesOf = (many: readonly Bound[]): number =>
+      many.reduce((sum, { kernel }) => sum + kernel.stages.length, 0);
+    this.#cuts = cuts.map((at) => stagesOf(bound.forward.slice(0, at)));
     const launchesOf = (half: 'forward' | 'sample', { kernel, buffers: own }: Bound): Launch[] =>
       kernel.stages.map((stage) => {
         const list = (): GPUBuffer[] =>
@@ -145,12 +153,27 @@ export class Plan {
     part: StepPart = 'whole',
     slice: StepSlice = WHOLE,
   ): void {
+    const { launches } = this.#replay(facts, part);
+    const { length } = launches;
+    this.#run(pass, part, cutOf(length, slice.from, slice.of), cutOf(length, slice.to, slice.of));
+  }
+
+  /** What is launched between two cuts: before the first one, and so on. */
+  encodeStretch(pass: GPUComputePassEncoder, facts: StepFacts, part: StepPart, stretch: number): void {
+    const { stretches } = this.#replay(facts, part);
+    this.#run(pass, part, stretch === 0 ? 0 : stretches[stretch - 1]!, stretches[stretch]!);
+  }
+
+  #replay(facts: StepFacts, part: StepPart): Replay {
     const replay = this.#replays[part];
     if (!replay.isOf(facts)) this.#resolve(facts, part);
-    const { sizes, launches } = replay;
+    return replay;
+  }
+
+  #run(pass: GPUComputePassEncoder, part: StepPart, from: number, end: number): void {
+    const { sizes, launches } = this.#replays[part];
     let current: GPUComputePipeline | null = null;
-    const end = cutOf(launches.length, slice.to, slice.of);
-    for (let i = cutOf(launches.length, slice.from, slice.of); i < end; i++) {
+    for (let i = from; i < end; i++) {
       const { pipeline, group } = launches[i]!;
       if (pipeline !== current) {
         current = pipeline;
@@ -196,17 +219,21 @@ export class Plan {
 
   #resolve(facts: StepFacts, part: StepPart): void {
     const size = this.#workgroups;
-    const { counts, launches, sizes } = this.#replays[part];
+    const { counts, launches, sizes, stretches } = this.#replays[part];
+    const cuts = part === 'sample' ? [] : this.#cuts;
     // Should something throw, no counts stand for half a list.
     counts.fill(Number.NaN);
     launches.length = 0;
-    for (const { stage, half, group } of this.#launches) {
+    stretches.length = 0;
+    for (const [i, { stage, half, group }] of this.#launches.entries()) {
       if (part !== 'whole' && part !== half) continue;
+      while (cuts[stretches.length] === i) stretches.push(launches.length);
       stage.workgroups(facts, size);
       if (size[0] === 0 || size[1] === 0 || size[2] === 0) continue;
       sizes.set(size, 3 * launches.length);
       launches.push({ pipeline: this.#pipelines.get(stage), group });
     }
+    while (stretches.length <= cuts.length) stretches.push(launches.length);
     COUNTS.forEach((name, i) => {
       counts[i] = facts[name];
     });

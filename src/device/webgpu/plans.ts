@@ -5,6 +5,7 @@
 
 import type { ProgramLimits } from '../device.js';
 import type { Graph } from '../graph.js';
+import { isHostNode } from './host-experts.js';
 import type { Pipelines } from './pipelines.js';
 import { Plan, type PlanBuffers, type SamplerBinding } from './plan.js';
 import { resolveNode, variationOf } from './resolve.js';
@@ -53,9 +54,12 @@ export class Plans {
       const { pipelines, onPlan } = this.#host;
       const { nodes } = this.#graph;
       const bound = { forward: [] as Bound[], sample: [] as Bound[] };
-      for (const [i, { op }] of nodes.entries())
-        bound[op === 'sample' ? 'sample' : 'forward'].push(...this.#resolved(i, bucket));
-      plan = new Plan(pipelines, bound, buffers, this.#groups, this.#sampler);
+      const cuts: number[] = [];
+      for (const [i, node] of nodes.entries()) {
+        if (isHostNode(node)) cuts.push(bound.forward.length);
+        bound[node.op === 'sample' ? 'sample' : 'forward'].push(...this.#resolved(i, bucket));
+      }
+      plan = new Plan(pipelines, bound, cuts, buffers, this.#groups, this.#sampler);
       this.#plans.set(key, plan);
       onPlan();
     }

@@ -19,12 +19,11 @@ import { checkDrawOrder, FEATURE, RECORD_WORDS, type SamplerRows } from '../samp
 import { checkSlice } from '../slices.js';
 import type { StepInputs } from '../step.js';
 import { checkHidden, hiddenRoom, StepResult } from '../step-result.js';
-import type { Allocator } from './allocator.js';
 import { attentionItems } from './attention-items.js';
 import { USAGE } from './constants.js';
-import type { Faults } from './faults.js';
 import { ownSlab } from './feature-slab.js';
 import { findFusions } from './fusion.js';
+import { type ExpertsHost, HostExperts } from './host-experts.js';
 import type { Capabilities, StepFacts } from './kernel.js';
 import type { GpuKvPool } from './kv-pool.js';
 import type { Plan, StepPart } from './plan.js';
@@ -37,13 +36,12 @@ import { type Resources, strideOf } from './resources.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
 import { StepPacker, WIDE_SPLITS } from './step-buffer.js';
 import type { StepBounds } from './step-check.js';
+import type { StepOrder } from './step-order.js';
 import { warmItems, warmSteps } from './warm-steps.js';
 
-export interface ProgramHost extends PlansHost {
-  readonly device: GPUDevice;
-  readonly allocator: Allocator;
-  readonly faults: Faults;
+export interface ProgramHost extends PlansHost, ExpertsHost {
   readonly capabilities: Capabilities;
+  readonly order: StepOrder;
 }
 
 /** A step that was computed and not drawn from. */
@@ -51,6 +49,15 @@ interface Half {
   readonly slot: ReadbackSlot;
   readonly tokens: number;
   readonly outputs: number;
+  /** Settles when it has been submitted; null: it has been. */
+  readonly submitted: Promise<void> | null;
+}
+
+/** A step as it goes to the device, whatever becomes of what it was made of. */
+interface Packed {
+  readonly words: Uint32Array;
+  readonly facts: StepFacts;
+  readonly hidden: Uint32Array;
 }
 
 export class WebGpuProgram implements Program {
@@ -73,6 +80,8 @@ export class WebGpuProgram implements Program {
   readonly #underWay = new Set<Promise<unknown>>();
   /** Pipelines that have run. */
   readonly #warm = new Set<GPUComputePipeline>();
+  /** Null: all experts are on the device. */
+  #hostExperts: HostExperts | null = null;
   /** The forward half whose `sample` is still to come. */
   #half: Half | null = null;
   /** Something has been written or computed that matters to somebody. */
@@ -91,11 +100,12 @@ export class WebGpuProgram implements Program {
       // Every node for every bucket, so that no plan needs a buffer that is not made here.
       const buffers = program.#buffers;
       buffers.addScratch(program.#plans.resolveAll((words) => buffers.params(words)));
+      program.#hostExperts = await HostExperts.create(host, graph, limits, (t) => buffers.tensor(t));
       // Whoever learns that there is no room gives the pool back: nothing may be under way on it then.
       await host.allocator.settle();
       for (const pool of caches?.pools ?? []) await pool.compiled();
     } catch (error) {
-      program.#free();
+      await program.#free();
       throw error;
     }
     return program;
@@ -143,6 +153,7 @@ export class WebGpuProgram implements Program {
         maxItems,
         maxOutputs: limits.maxOutputs,
         fusions,
+        hostExperts: host.expertsDevice !== null,
         step: buffers.create('step', this.#packer.bytes, usage),
         ids: buffers.create('ids', idBytes, usage | USAGE.COPY_SRC),
         lastToken:
@@ -197,8 +208,8 @@ export class WebGpuProgram implements Program {
     if (slice !== undefined) checkSlice(slice, this.#samples);
     const words = this.#pack(inputs);
     const slot = this.#ring.take();
-    this.#encode(slot, words, 'whole', inputs, slice);
-    return this.#under(slot, inputs);
+    const submitted = this.#encode(slot, words, 'whole', inputs, slice);
+    return this.#under(slot, inputs, submitted);
   }
 
   forward(inputs: StepInputs): void {
@@ -206,12 +217,15 @@ export class WebGpuProgram implements Program {
     this.#undivided();
     const words = this.#pack(inputs);
     const slot = this.#ring.take();
-    this.#encode(slot, words, 'forward', inputs);
-    this.#half = { slot, tokens: inputs.tokenCount, outputs: inputs.outputCount };
+    const submitted = this.#encode(slot, words, 'forward', inputs);
+    // What went wrong is told by `sample`.
+    submitted?.catch(() => {});
+    this.#half = { slot, tokens: inputs.tokenCount, outputs: inputs.outputCount, submitted };
   }
 
   async computed(): Promise<void> {
     if (this.#half === null) return;
+    await this.#half.submitted?.catch(() => {});
     // What went wrong reaches `sample` through the faults.
     await this.#host.device.queue.onSubmittedWorkDone().catch(() => {});
   }
@@ -231,8 +245,8 @@ export class WebGpuProgram implements Program {
       this.#ring.cancel(slot);
       throw error;
     }
-    this.#encode(slot, words, 'sample', inputs);
-    return this.#under(slot, inputs);
+    const submitted = this.#encode(slot, words, 'sample', inputs, undefined, half.submitted);
+    return this.#under(slot, inputs, submitted);
   }
 
   write(tensor: Tensor, data: Float32Array): void {
@@ -280,7 +294,7 @@ export class WebGpuProgram implements Program {
       this.#half = null;
     }
     await Promise.all(this.#underWay);
-    this.#free();
+    await this.#free();
   }
 
   get sampler(): SamplerRows | null {
@@ -301,38 +315,102 @@ export class WebGpuProgram implements Program {
     return words;
   }
 
-  /** Submits what has been packed, or a half of it. The results are copied behind the draw. */
-  #encode(slot: ReadbackSlot, words: number, part: StepPart, inputs: StepInputs, slice?: StepSlice): void {
+  /**
+   * Submits what has been packed, or a half of it; where the host computes experts, as far as it can be, and answers what settles when
+   * all of it has been. `after`: what it waits for first.
+   */
+  #encode(
+    slot: ReadbackSlot,
+    words: number,
+    part: StepPart,
+    inputs: StepInputs,
+    slice?: StepSlice,
+    after: Promise<void> | null = null,
+  ): Promise<void> | null {
     try {
-      const { device } = this.#host;
       const { facts } = this.#packer;
       const plan = this.#plan(facts.tokens, facts.outputs);
       plan.compile();
       this.#use();
-      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
-      const encoder = device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
-      plan.encode(pass, facts, part, slice);
-      pass.end();
-      if (part !== 'forward') {
-        const bytes = Math.max(16, resultWords(facts) * 4);
-        encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, bytes);
-        if (inputs.hiddenCount > 0) this.#copyHidden(encoder, slot, inputs);
+      const hidden = inputs.hiddenRows.subarray(0, inputs.hiddenCount);
+      if (this.#hostExperts === null) {
+        const step = { words: this.#packer.words.subarray(0, words), facts, hidden };
+        this.#submitWhole(slot, plan, step, part, slice);
+        return null;
       }
-      device.queue.submit([encoder.finish()]);
+      if (slice !== undefined) throw misuse('A step with experts in host memory is not run in slices.');
+      const step = {
+        words: this.#packer.words.slice(0, words),
+        facts: { ...facts },
+        hidden: hidden.slice(),
+      };
+      return this.#submitInTurn(slot, plan, step, part, after);
     } catch (error) {
       this.#ring.cancel(slot);
       throw error;
     }
   }
 
-  /** The result of the step that was packed and submitted last. */
-  #under(slot: ReadbackSlot, inputs: StepInputs): Promise<StepResult> {
+  #submitWhole(slot: ReadbackSlot, plan: Plan, step: Packed, part: StepPart, slice?: StepSlice): void {
+    const { device } = this.#host;
+    this.#writeStep(step);
+    const encoder = device.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    plan.encode(pass, step.facts, part, slice);
+    pass.end();
+    // The results are copied behind the draw.
+    if (part !== 'forward') this.#copyResults(encoder, slot, step);
+    device.queue.submit([encoder.finish()]);
+  }
+
+  /** Behind the steps before it: stretch by stretch, with the host's part between two of them. */
+  #submitInTurn(
+    slot: ReadbackSlot,
+    plan: Plan,
+    step: Packed,
+    part: StepPart,
+    after: Promise<void> | null,
+  ): Promise<void> {
+    const { device, order } = this.#host;
+    const experts = this.#hostExperts!;
+    const last = part === 'sample' ? 0 : experts.cuts;
+    const { facts } = step;
+    return order.step(async () => {
+      // Without its first half there is nothing to draw from.
+      if (after !== null) await after;
+      this.#writeStep(step);
+      for (let stretch = 0; stretch <= last; stretch++) {
+        const encoder = device.createCommandEncoder();
+        const pass = encoder.beginComputePass();
+        plan.encodeStretch(pass, facts, part, stretch);
+        pass.end();
+        const rows = stretch < last ? facts[experts.rowsAt(stretch)] : 0;
+        if (rows > 0) experts.bring(encoder, stretch, rows);
+        if (stretch === last && part !== 'forward') this.#copyResults(encoder, slot, step);
+        device.queue.submit([encoder.finish()]);
+        if (rows > 0) await experts.compute(stretch, rows);
+      }
+    });
+  }
+
+  #writeStep({ words }: Packed): void {
+    this.#host.device.queue.writeBuffer(this.#resources.step, 0, words as Uint32Array<ArrayBuffer>);
+  }
+
+  #copyResults(encoder: GPUCommandEncoder, slot: ReadbackSlot, { facts, hidden }: Packed): void {
+    const bytes = Math.max(16, resultWords(facts) * 4);
+    encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, bytes);
+    if (hidden.length > 0) this.#copyHidden(encoder, slot, hidden);
+  }
+
+  /** The result of the step that was packed and submitted last, or will be: `submitted`. */
+  #under(slot: ReadbackSlot, inputs: StepInputs, submitted: Promise<void> | null): Promise<StepResult> {
     const { facts } = this.#packer;
     const count = this.#samples ? resultWords(facts) : 0;
     const outputs = this.#samples ? facts.outputs : 0;
     const hidden = inputs.hiddenCount;
-    const read = this.#ring.read(slot, hidden === 0 ? count : this.#wordsWithHidden(hidden));
+    const words = hidden === 0 ? count : this.#wordsWithHidden(hidden);
+    const read = submitted === null ? this.#ring.read(slot, words) : this.#readBehind(submitted, slot, words);
     const result = this.#result(read, count, outputs, hidden, this.#sampler?.begin(inputs) ?? null);
     const settled = result.then(
       () => {},
@@ -341,6 +419,16 @@ export class WebGpuProgram implements Program {
     this.#underWay.add(settled);
     void settled.then(() => this.#underWay.delete(settled));
     return result;
+  }
+
+  async #readBehind(submitted: Promise<void>, slot: ReadbackSlot, words: number): Promise<Uint32Array> {
+    try {
+      await submitted;
+    } catch (error) {
+      this.#ring.cancel(slot);
+      throw slot.error ?? error;
+    }
+    return this.#ring.read(slot, words);
   }
 
   #kept(tensor: Tensor): void {
@@ -352,13 +440,13 @@ export class WebGpuProgram implements Program {
   }
 
   /** Copies the hidden rows that are asked for behind the ids, neighbours at once. */
-  #copyHidden(encoder: GPUCommandEncoder, slot: ReadbackSlot, { hiddenCount, hiddenRows }: StepInputs): void {
+  #copyHidden(encoder: GPUCommandEncoder, slot: ReadbackSlot, rows: Uint32Array): void {
     const tensor = this.#graph.hidden!;
     const buffer = this.#buffers.tensor(tensor);
     const bytes = strideOf(tensor.cols) * 4;
-    for (let i = 0, run = 1; i < hiddenCount; i += run, run = 1) {
-      const first = hiddenRows[i]!;
-      while (i + run < hiddenCount && hiddenRows[i + run] === first + run) run++;
+    for (let i = 0, run = 1; i < rows.length; i += run, run = 1) {
+      const first = rows[i]!;
+      while (i + run < rows.length && rows[i + run] === first + run) run++;
       encoder.copyBufferToBuffer(buffer, first * bytes, slot.buffer, this.#hiddenAt + i * bytes, run * bytes);
     }
   }
@@ -452,11 +540,12 @@ export class WebGpuProgram implements Program {
     throw new KvantError('disposed', 'The program has been disposed of.', { fix: 'Compile it again.' });
   }
 
-  #free(): void {
+  async #free(): Promise<void> {
     this.#buffers.free();
     this.#sampler?.dispose();
     this.#ring.dispose();
     this.#plans.clear();
+    await this.#hostExperts?.dispose();
   }
 }
 

@@ -3,6 +3,7 @@
 import type { Node, NodeOf } from '../graph.js';
 import { checkConv, checkScan } from '../state.js';
 import { ownSlab } from './feature-slab.js';
+import { isHostNode } from './host-experts.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { addFeaturesKernel, addGatheredKernel } from './kernels/add-rows.js';
 import { type AttendShape, attendScratch, portableTiles } from './kernels/attend.js';
@@ -199,7 +200,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       return [bound(kernel, r, { qkv: r.tensor(qkv), bounds: r.tensor(bounds), out: r.tensor(out) })];
     }
     case 'experts':
-      return resolveExperts(node, bucket, r);
+      return r.hostExperts && isHostNode(node) ? [] : resolveExperts(node, bucket, r);
     case 'short-conv': {
       const { x, weight, bias, out } = node;
       const state = stateOf(r, node);

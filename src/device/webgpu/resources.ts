@@ -31,6 +31,8 @@ export interface Resources {
   readonly maxItems: number;
   readonly maxOutputs: number;
   readonly fusions: Fusions;
+  /** Experts whose stacks are not on the GPU are computed by the host. */
+  readonly hostExperts: boolean;
   readonly step: GPUBuffer;
   readonly ids: GPUBuffer;
   readonly lastToken: GPUBuffer;
