@@ -76,6 +76,8 @@ export type Node =
       readonly scale: number;
       /** Whose rows tokens may name (FEATURE_TOKEN). Absent or null: none. */
       readonly features?: FeatureSlab | null;
+      /** The row of the table for tokens that name rows of a slab, where `features` is none. Absent or null: zeros. */
+      readonly featureRow?: number | null;
       readonly out: Tensor;
     }
   /** `x / sqrt(mean(x²) + eps) · weight`, over cols. */
@@ -276,6 +278,14 @@ export type Node =
       readonly x: Tensor;
       readonly factor: number;
       readonly softcap: number | null;
+      readonly out: Tensor;
+    }
+  /** `min(max(x, low), high)`, by runs of columns of one width. */
+  | {
+      readonly op: 'clamp';
+      readonly x: Tensor;
+      /** `[runs, 2]`: the least and the most of each run. */
+      readonly bounds: Vector;
       readonly out: Tensor;
     }
   /**

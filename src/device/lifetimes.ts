@@ -34,6 +34,7 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'glu':
     case 'act':
     case 'scale':
+    case 'clamp':
     case 'add-features':
     case 'short-conv':
     case 'head-linear':

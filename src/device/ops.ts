@@ -83,6 +83,15 @@ export class Ops {
     return out;
   }
 
+  /** Rows of a table beside {@link embed}: tokens that name rows of a slab have that of `featureRow`. */
+  embedBeside(table: Matrix, scale: number, featureRow: number): Tensor {
+    if (!(Number.isSafeInteger(featureRow) && featureRow >= 0 && featureRow < table.rows))
+      throw shapeError('embedBeside', `row ${featureRow} of ${table.rows}`);
+    const out = this.#tensor('tokens', table.cols);
+    this.#nodes.push({ op: 'embed', table, scale, featureRow, out });
+    return out;
+  }
+
   rmsNorm(x: Tensor, weight: Vector, eps: number): Tensor {
     expectSize('rmsNorm', 'weight', weight.length, x.cols);
     const out = this.#tensor(x.rows, x.cols);
@@ -247,6 +256,17 @@ export class Ops {
       throw shapeError('scale', `a cap of ${softcap}`);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'scale', x, factor, softcap, out });
+    return out;
+  }
+
+  /** `min(max(x, low), high)`. `bounds` `[runs, 2]`: of runs of columns of one width, a multiple of 4 where there are several. */
+  clamp(x: Tensor, bounds: Vector): Tensor {
+    const runs = bounds.length / 2;
+    const width = x.cols / runs;
+    if (!(Number.isInteger(runs) && runs >= 1 && (runs === 1 || Number.isInteger(width / 4))))
+      throw shapeError('clamp', `${bounds.length} bounds of ${x.cols} columns`);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'clamp', x, bounds, out });
     return out;
   }
 

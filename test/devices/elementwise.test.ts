@@ -98,6 +98,21 @@ describe.each(devices)('elementwise ops on $name', (spec) => {
     }
   });
 
+  it.each([
+    [1, 99, [-1.5, 2]],
+    [5, 2052, [-0.5, 0.25]],
+    [7, 96, [-3e38, 1, -0.25, 3e38, 0, 0]],
+  ])(
+    'clamps %i rows of %i columns to %j, as they are where nothing bounds them',
+    async (rows, cols, bounds) => {
+      const x = new Random(8).normals(rows * cols, 2);
+      x.set([-1e30, 1e30, 0, 1e-30], 0);
+      const held = await device.loadVector(vectorSource(Float32Array.from(bounds)));
+      const out = await runOnce(device, rows, { cols, data: x }, (ops, t) => ops.clamp(t, held));
+      expect([...out]).toEqual([...Float32Array.from(reference.clamp(x, cols, Float32Array.from(bounds)))]);
+    },
+  );
+
   it('selects output rows, none at all included', async () => {
     const random = new Random(9);
     const [rows, cols] = [20, 64];

@@ -64,6 +64,32 @@ describe.each(kernelDevices)('the feature slab on $name', (spec) => {
     slab.dispose();
   });
 
+  it('gives tokens that name rows one row of a table beside it', async () => {
+    const hidden = 32;
+    const table = randomMatrix(random, 9, hidden, F32);
+    const weight = await device.loadMatrix([table.source], { use: 'embedding' });
+    const slab = device.createFeatureSlab({ rows: 12, cols: hidden });
+    const { graph, tensors } = record((ops) => {
+      ops.keep(ops.embed(weight, 1, slab));
+      return ops.keep(ops.embedBeside(weight, 0.5, 4));
+    });
+    await withProgram(device, graph, null, async (program) => {
+      const tokens = [3, FEATURE_TOKEN + 11, 8, FEATURE_TOKEN, 9];
+      const step = rowsStep(tokens.length);
+      step.tokens.set(tokens);
+      await program.submit(step);
+      const got = await program.read(tensors, tokens.length);
+      [3, 4, 8, 4, null].forEach((row, t) => {
+        for (let i = 0; i < hidden; i++)
+          expect(got[t * hidden + i]).toBeCloseTo(row === null ? 0 : table.values[row * hidden + i]! / 2, 3);
+      });
+    });
+    slab.dispose();
+    expect(() => record((ops) => ops.embedBeside(weight, 1, 9))).toThrowError(
+      expect.objectContaining({ code: 'shape-mismatch' }),
+    );
+  });
+
   it('takes what another program has computed, at any rows and columns', async () => {
     const [hidden, cols] = [32, 96];
     const table = await device.loadMatrix([randomMatrix(random, 8, hidden, F32).source], {

@@ -123,6 +123,15 @@ export function scale(x: ArrayLike<number>, factor: number, softcap: number | nu
   );
 }
 
+/** Columns in runs of one width, each between its bounds `[low, high]`. */
+export function clamp(x: ArrayLike<number>, cols: number, bounds: ArrayLike<number>): Float64Array {
+  const width = cols / (bounds.length / 2);
+  return Float64Array.from(x, (v, i) => {
+    const run = Math.floor((i % cols) / width);
+    return Math.min(Math.max(v, bounds[2 * run]!), bounds[2 * run + 1]!);
+  });
+}
+
 /** erf by its Maclaurin series for small arguments and a continued fraction for large ones; to 1e-14. */
 function erf(x: number): number {
   if (x < 0) return -erf(-x);

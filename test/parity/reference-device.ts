@@ -17,6 +17,7 @@ import type {
   Vector,
 } from '../../src/device/device.js';
 import { INVALID_TOKEN } from '../../src/device/device.js';
+import { FEATURE_TOKEN } from '../../src/device/feature-slab.js';
 import type { Graph, Node, NodeOf, Tensor } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { visibleEndOf } from '../../src/device/look-ahead.js';
@@ -223,7 +224,8 @@ class ReferenceProgram implements Program {
           const out = new Float64Array(inputs.tokenCount * cols);
           for (let t = 0; t < inputs.tokenCount; t++) {
             const token = inputs.tokens[t]!;
-            const id = token < 0 ? this.#last.get(-token - 1)! : token;
+            const named = token >= FEATURE_TOKEN && node.featureRow != null ? node.featureRow : token;
+            const id = token < 0 ? this.#last.get(-token - 1)! : named;
             for (let c = 0; c < cols; c++) out[t * cols + c] = values[id * cols + c]! * node.scale;
           }
           set(node.out, out);
@@ -318,6 +320,9 @@ class ReferenceProgram implements Program {
           set(out, made);
           break;
         }
+        case 'clamp':
+          set(node.out, reference.clamp(value(node.x), node.x.cols, (node.bounds as ReferenceVector).values));
+          break;
         case 'scale':
           set(node.out, reference.scale(value(node.x), node.factor, node.softcap));
           break;

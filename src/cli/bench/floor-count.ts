@@ -52,6 +52,7 @@ const APART: ReadonlySet<string> = new Set([
   'rope-append',
   'attend',
   'scale',
+  'clamp',
   'sample',
   'route',
   'experts',

@@ -35,6 +35,8 @@ export function embedCommand(
       features?.at ?? 0,
       features?.rows ?? 0,
       features?.cols ?? 0,
+      // None is no row of any table.
+      node.featureRow ?? 0xffff_ffff,
     ],
   };
 }

@@ -36,7 +36,7 @@ import {
 import { ownMatrix, ownVector } from './resident.js';
 import { checkRope, ropeAppendCommand, rotateCommand } from './rope-commands.js';
 import { type Allocate, RopeTables } from './rope-tables.js';
-import { addFeaturesCommand, addGatheredCommand } from './row-commands.js';
+import { addFeaturesCommand, addGatheredCommand, clampCommand } from './row-commands.js';
 import { resultWords, sampleCommands } from './sample-commands.js';
 import type { SamplerPlace } from './sampler-rows.js';
 
@@ -201,6 +201,10 @@ export class NodeCommands {
       }
       case 'scale':
         return [scaleCommand(place, node, at(node.x), at(node.out))];
+      case 'clamp': {
+        const bounds = ownVector(set, node.bounds).at(home);
+        return [clampCommand(place, node, { x: at(node.x), bounds, out: at(node.out) })];
+      }
       case 'columns':
         return [columnsCommand(place, node, at)];
       case 'rotate':

@@ -58,6 +58,7 @@ export function nodeScratchBytes(options: CompileOptions, node: Node): number {
     case 'add-features':
     case 'add-gathered':
     case 'scale':
+    case 'clamp':
     case 'columns':
     case 'rotate':
     case 'select-outputs':

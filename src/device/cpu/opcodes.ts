@@ -42,6 +42,7 @@ export const OP_SELECTIVE_SCAN = 44;
 export const OP_COLUMNS = 45;
 export const OP_ADD_FEATURES = 51;
 export const OP_ADD_GATHERED = 52;
+export const OP_CLAMP = 53;
 
 /**
  * Control words at this address of every memory (static data of the kernels lies below). Byte offsets from it; words

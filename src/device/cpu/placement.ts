@@ -69,6 +69,8 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
       return ownSlab(set, node.features).memory;
     case 'add-gathered':
       return ownVector(set, node.table).memory;
+    case 'clamp':
+      return ownVector(set, node.bounds).memory;
     case 'input':
     case 'glu':
     case 'add':

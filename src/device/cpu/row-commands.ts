@@ -1,10 +1,10 @@
-/** Commands of what pictures add to rows: see assembly/add-rows.ts. */
+/** Commands of what pictures do with rows: see assembly/add-rows.ts and clamp.ts. */
 
 import type { NodeOf } from '../graph.js';
 import type { Command } from './command.js';
 import { type CommandPlace, rowCountAt } from './command-place.js';
 
-import { OP_ADD_FEATURES, OP_ADD_GATHERED } from './opcodes.js';
+import { OP_ADD_FEATURES, OP_ADD_GATHERED, OP_CLAMP } from './opcodes.js';
 
 export function addFeaturesCommand(
   place: CommandPlace,
@@ -31,5 +31,17 @@ export function addGatheredCommand(
   return {
     opcode: OP_ADD_GATHERED,
     words: [at.x, at.table, at.taps, rowCountAt(place, x.rows), at.out, ...shape],
+  };
+}
+
+export function clampCommand(
+  place: CommandPlace,
+  { x, bounds }: NodeOf<'clamp'>,
+  at: { readonly x: number; readonly bounds: number; readonly out: number },
+): Command {
+  const runs = bounds.length / 2;
+  return {
+    opcode: OP_CLAMP,
+    words: [at.x, at.bounds, rowCountAt(place, x.rows), at.out, x.cols / runs, runs],
   };
 }

@@ -11,6 +11,7 @@ import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
 import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
 import { reduceStage } from './kernels/attend-reduce.js';
+import { clampKernel } from './kernels/clamp.js';
 import { columnsInputs, columnsKernel } from './kernels/columns.js';
 import {
   actKernel,
@@ -87,6 +88,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'add-features':
     case 'add-gathered':
     case 'scale':
+    case 'clamp':
     case 'route':
     case 'columns':
     case 'rotate':
@@ -170,6 +172,11 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const { x, out, factor, softcap } = node;
       const kernel = scaleKernel({ rowKind: x.rows, cols: x.cols, factor, softcap });
       return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
+    }
+    case 'clamp': {
+      const { x, bounds, out } = node;
+      const kernel = clampKernel({ rowKind: x.rows, cols: x.cols, runs: bounds.length / 2 });
+      return [bound(kernel, r, { x: r.tensor(x), bounds: vector(bounds), out: r.tensor(out) })];
     }
     case 'route': {
       const { logits, out, spec } = node;
@@ -260,6 +267,7 @@ function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
       layout: shard.layout,
       scale: node.scale,
       features: features === null ? null : { rows: features.rows, cols: strideOf(features.cols) },
+      featureRow: node.featureRow ?? null,
     });
     const slab = features === null || shard.rowStart !== 0 ? {} : { features: features.buffer };
     return bound(kernel, r, { ...planes(shard), ...slab, last_token: r.lastToken, out: r.tensor(node.out) });

@@ -1,6 +1,6 @@
 /**
  * Embeddings of each layer's own (Gemma 3n and 4): a token's row of a second table, and a product of its embedding, of which every
- * layer takes its columns:
+ * layer takes its columns (tokens of pictures have the row of padding):
  *
  *     inputs = (norm(project(x) / √hidden) + table[token] · √size) / √2
  *     each layer:  x += norm(out(gelu(gate(x)) · inputs[layer]))
@@ -17,6 +17,8 @@ export interface PerLayerSizes {
   readonly size: number;
   /** Rows of the table. A token behind them has zeros. */
   readonly vocabSize: number;
+  /** The row that tokens of pictures have. */
+  readonly pictureRow: number;
 }
 
 const TABLE = 'per-layer-embedding';
@@ -71,11 +73,11 @@ export function perLayerInputs(
   x: Tensor,
   weights: Weights,
   { layers, normEps }: { readonly layers: number; readonly normEps: number },
-  { size }: PerLayerSizes,
+  { size, pictureRow }: PerLayerSizes,
 ): Tensor {
   const projected = ops.linear(x, weights.matrix(PROJECTION));
   const all = { from: 0, cols: size, groups: layers, weight: weights.vector(NORM), bias: null };
   // The norm of y / √n is that of y with n times the ε.
   const normed = ops.norm(projected, 'rms', [all], normEps * x.cols);
-  return ops.add(normed, ops.embed(weights.matrix(TABLE), Math.sqrt(size / 2)));
+  return ops.add(normed, ops.embedBeside(weights.matrix(TABLE), Math.sqrt(size / 2), pictureRow));
 }

@@ -94,7 +94,7 @@ export function readGemma4(stated: ConfigFields, architecture: string): Gemma4Co
     sameKv,
     shared,
     doubleWide: fields.flag('use_double_wide_mlp', false),
-    perLayer: size === 0 ? null : { size, vocabSize: fields.count('vocab_size_per_layer_input', 262_144) },
+    perLayer: size === 0 ? null : readPerLayer(fields, size),
     logitCap: fields.positiveOrNull('final_logit_softcapping'),
     mixture: readMixture(fields),
   };
@@ -105,6 +105,14 @@ export function readGemma4(stated: ConfigFields, architecture: string): Gemma4Co
       'a number of layers that leaves one of each kind before them',
     );
   return gemma;
+}
+
+function readPerLayer(fields: ConfigFields, size: number): PerLayerSizes {
+  const vocabSize = fields.count('vocab_size_per_layer_input', 262_144);
+  const pictureRow = fields.count('pad_token_id', 0, 0);
+  if (pictureRow >= vocabSize)
+    throw fields.odd('pad_token_id', pictureRow, `below vocab_size_per_layer_input (${vocabSize})`);
+  return { size, vocabSize, pictureRow };
 }
 
 /** What a layer is. */

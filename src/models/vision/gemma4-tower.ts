@@ -5,13 +5,14 @@
  *     each block:  x += norm(proj(attend(rotate(norm(qkv(norm(x)))))));  x += norm(mlp(norm(x)))
  *     features = W norm(means of k × k patches · √hidden, less a bias, times a scale)
  *
- * Half of a head turns by the patch's column, the other half by its row. Source: the model code of transformers (models/gemma4).
+ * Half of a head turns by the patch's column, the other half by its row. Of E2B and E4B products are those of bounded-linear.ts. Source: the model code of transformers (models/gemma4).
  */
 
 import type { Activation, NormPart, Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { Vector } from '../../device/weights.js';
 import type { MatrixPart, Weights } from '../layout.js';
+import { boundLinear, boundWeights } from './bounded-linear.js';
 import { Turns, tileBounds, visitGroups } from './places.js';
 import type { PatchGrid, PlacedImage, TowerDefinition, TowerTensors } from './tower.js';
 import { CHANNELS, TowerWeights } from './tower-weights.js';
@@ -32,6 +33,8 @@ export interface Gemma4TowerConfig {
   readonly positions: number;
   /** A bias and a scale for each column of the means. */
   readonly standardize: boolean;
+  /** Products within blocks have bounds (E2B, E4B). */
+  readonly bounded: boolean;
   /** Of the decoder. */
   readonly width: number;
 }
@@ -127,8 +130,23 @@ function listWeights(weights: TowerWeights, config: Gemma4TowerConfig): void {
       linear(`${at}mlp.up_proj`, intermediateSize),
     ]);
     weights.matrix(`${key}down`, intermediateSize, [linear(`${at}mlp.down_proj`, hiddenSize)]);
+    if (config.bounded)
+      for (const [product, names] of Object.entries(PRODUCTS))
+        boundWeights(
+          weights,
+          key + product,
+          names.map((name) => at + name),
+        );
   }
 }
+
+/** Products of a block, and what they are made of. */
+const PRODUCTS = {
+  qkv: ['self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj'],
+  proj: ['self_attn.o_proj'],
+  up: ['mlp.gate_proj', 'mlp.up_proj'],
+  down: ['mlp.down_proj'],
+} as const;
 
 /** Norms of a block, before and behind its halves. */
 const NORMS = [
@@ -177,6 +195,8 @@ function record(ops: Ops, config: Gemma4TowerConfig, weights: Weights): TowerTen
   const taps = ops.input('tokens', 6);
   const angles = ops.input('tokens', headDim);
   const bounds = ops.input('tokens', 2);
+  const linear = (x: Tensor, key: string): Tensor =>
+    config.bounded ? boundLinear({ ops, weights }, key, x) : ops.linear(x, weights.matrix(key));
   const norm = (x: Tensor, key: string): Tensor => ops.rmsNorm(x, weights.vector(key), eps);
   let x = ops.addGathered(
     ops.linear(pixels, weights.matrix('vision.patch')),
@@ -191,7 +211,7 @@ function record(ops: Ops, config: Gemma4TowerConfig, weights: Weights): TowerTen
       string,
       string,
     ];
-    const qkv = ops.linear(norm(x, before), weights.matrix(`${at}qkv`));
+    const qkv = linear(norm(x, before), `${at}qkv`);
     const part = (which: number, weight: Vector | null): NormPart => ({
       ...{ from: which * inner, cols: headDim, groups: heads },
       weight,
@@ -208,9 +228,9 @@ function record(ops: Ops, config: Gemma4TowerConfig, weights: Weights): TowerTen
       style: 'half',
     });
     const attended = ops.attendSegments(rotated, bounds, { heads, headDim, scale: 1 });
-    x = ops.add(x, norm(ops.linear(attended, weights.matrix(`${at}proj`)), behind));
-    const up = ops.linear(norm(x, beforeMlp), weights.matrix(`${at}up`));
-    x = ops.add(x, norm(ops.linear(ops.glu(up, activation), weights.matrix(`${at}down`)), behindMlp));
+    x = ops.add(x, norm(linear(attended, `${at}proj`), behind));
+    const up = linear(norm(x, beforeMlp), `${at}up`);
+    x = ops.add(x, norm(linear(ops.glu(up, activation), `${at}down`), behindMlp));
   }
   const places = [taps, angles];
   const means = (rows: Tensor): Tensor => ops.meanOutputs(rows, pool ** 2);

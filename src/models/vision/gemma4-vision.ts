@@ -1,4 +1,4 @@
-/** How Gemma 4 sees: pictures in their own ratio, means of patches, whose tokens see each other in layers that slide. */
+/** How Gemma 4 sees: pictures in their own ratio, means of patches, whose tokens see each other in layers that slide, but of E2B and E4B. */
 
 import type { ConfigFields } from '../config-fields.js';
 import type { VisionFamily } from './family.js';
@@ -16,15 +16,6 @@ export const gemma4: VisionFamily = {
   read(fields, { facts, layout }) {
     const section = fields.object('vision_config');
     if (section === null) return null;
-    const lacking = section.flag('use_clipped_linears', false)
-      ? 'use_clipped_linears'
-      : (fields.object('text_config')?.count('hidden_size_per_layer_input', 256, 0) ?? 0) > 0
-        ? 'hidden_size_per_layer_input'
-        : null;
-    if (lacking !== null) {
-      fields.notice('pictures are refused: a tower with this field is not computed yet', { field: lacking });
-      return null;
-    }
     const config = readTower(section, facts.hiddenSize);
     const most = fields.count('vision_soft_tokens_per_image', MOST);
     const begin = fields.count('boi_token_id', BEGIN_TOKEN, 0);
@@ -66,6 +57,7 @@ function readTower(fields: ConfigFields, width: number): Gemma4TowerConfig {
     pool: fields.count('pooling_kernel_size', 3),
     positions: fields.count('position_embedding_size', 10_240),
     standardize: fields.flag('standardize', false),
+    bounded: fields.flag('use_clipped_linears', false),
     width,
   };
 }

@@ -72,6 +72,12 @@ export class TowerWeights {
     this.vectors.push({ key, parts: named, group: this.#group, ...(make === undefined ? {} : { make }) });
   }
 
+  /** Tensors of one number each. Names: whole. `host`: they stay on the host. */
+  scalars(key: string, names: readonly string[], host = false): void {
+    const parts = names.map((name) => ({ name: this.#prefix + name, shape: [1] }));
+    this.vectors.push({ key, parts, group: this.#group, ...(host && { host }) });
+  }
+
   /** `name`: without `.weight`. */
   norm(key: string, name: string, size: number, bias: boolean): void {
     this.vector(key, `${name}.weight`, [size]);

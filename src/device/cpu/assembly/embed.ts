@@ -5,8 +5,8 @@ import { share } from './math';
 @inline const FEATURE_TOKEN: u32 = 0x40000000;
 
 /**
- * Rows of the table for the step's tokens. [table, tokens, rowsAt, out, cols, scale, slab, slabRows, slabCols]; table: see gatherRow.
- * Tokens from FEATURE_TOKEN on are rows of the slab (../../feature-slab.ts).
+ * Rows of the table for the step's tokens. [table, tokens, rowsAt, out, cols, scale, slab, slabRows, slabCols, featureRow]; table: see
+ * gatherRow. Tokens from FEATURE_TOKEN on are rows of the slab (../../feature-slab.ts), or all of them the row featureRow of the table.
  */
 export function embed(p: usize, thread: u32, threads: u32): void {
   const table: usize = load<u32>(p);
@@ -18,10 +18,12 @@ export function embed(p: usize, thread: u32, threads: u32): void {
   const slab: usize = load<u32>(p, 24);
   const slabRows = load<u32>(p, 28);
   const slabBytes = load<u32>(p, 32) * 4;
+  const featureRow = load<u32>(p, 36);
   const known = load<u32>(table, 4);
   const end = share(rows, thread + 1, threads);
   for (let r = share(rows, thread, threads); r < end; r++) {
-    const token = load<u32>(tokens + r * 4);
+    let token = load<u32>(tokens + r * 4);
+    if (featureRow < known && <i32>token >= <i32>FEATURE_TOKEN) token = featureRow;
     if (token < known) gatherRow(table, token, scale, out + r * bytes);
     else if (token - FEATURE_TOKEN < slabRows)
       memory.copy(out + r * bytes, slab + (token - FEATURE_TOKEN) * slabBytes, bytes);

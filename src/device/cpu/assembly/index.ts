@@ -7,12 +7,13 @@ import {
   OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM, OP_GLU, OP_LINEAR, OP_NORM, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
   OP_ROTATE, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
   OP_COLUMNS, OP_GATE, OP_HEAD_LINEAR, OP_GATED_DELTA, OP_SELECTIVE_SCAN, OP_SHORT_CONV,
-  OP_ADD_FEATURES, OP_ADD_GATHERED,
+  OP_ADD_FEATURES, OP_ADD_GATHERED, OP_CLAMP,
 } from '../opcodes';
 import { addFeatures, addGathered } from './add-rows';
 import { attend, attendMerge } from './attend';
 import { attendSegments } from './attend-segments';
 import { barrier } from './barrier';
+import { clamp } from './clamp';
 import { act, add, glu, rmsNorm, scale, selectOutputs } from './elementwise';
 import { embed } from './embed';
 import { expertLinear, expertPairs, expertRows, expertSum } from './experts';
@@ -93,6 +94,7 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_GATE: gate(p, thread, threads); break;
     case OP_ADD_FEATURES: addFeatures(p, thread, threads); break;
     case OP_ADD_GATHERED: addGathered(p, thread, threads); break;
+    case OP_CLAMP: clamp(p, thread, threads); break;
     case OP_SHORT_CONV: shortConv(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SCALE: scale(p, thread, threads); break;

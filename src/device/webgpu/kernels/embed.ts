@@ -18,6 +18,8 @@ export interface EmbedShape {
   readonly scale: number;
   /** Rows of the feature slab, and numbers from one to the next; null where tokens name none. */
   readonly features: { readonly rows: number; readonly cols: number } | null;
+  /** The row of the table for tokens that name rows of a slab; null where they have none. */
+  readonly featureRow: number | null;
 }
 
 /** The first shard's launch also writes zeros for ids that the table does not have, and rows of the feature slab. */
@@ -44,9 +46,11 @@ export function embedKernel(shape: EmbedShape): Kernel {
     }).join('\n');
   const value = (v: number): string => `${pieceValue(layout, v)} * ${scale}`;
   const place = { row: 'row', piece: 'p', pieces: `${pieces}u`, metaWords: `${rowMetaWords(layout, k)}u` };
+  const { featureRow } = shape;
+  const beside = featureRow === null ? '' : `\n  if (given >= ${FEATURE_TOKEN}) { id = ${featureRow}u; }`;
   const featured =
     features === null
-      ? ''
+      ? beside
       : `
   if (given >= ${FEATURE_TOKEN} && id - ${FEATURE_TOKEN}u < ${features.rows}u) {
     let slab_row = (id - ${FEATURE_TOKEN}u) * ${features.cols / 4}u;
