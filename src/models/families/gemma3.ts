@@ -1,10 +1,12 @@
 /**
- * Gemma 3, the text model. Beside a Llama:
+ * Gemma 3, the text model, and EmbeddingGemma. Beside a Llama:
  *
  * - four norms a layer, before and after attention and the MLP, all of which multiply by 1 + w;
  * - q and k normed per head;
  * - most layers slide, every sixth one sees all, and each kind has a rotation of its own;
  * - the embedding is scaled by √hidden, the scores by `query_pre_attn_scalar^−½`.
+ *
+ * EmbeddingGemma is an encoder: all tokens of a text see each other, in layers that slide those within half of `sliding_window` on each side.
  *
  * Source: the model code of transformers (models/gemma3).
  */
@@ -52,13 +54,22 @@ const DEFAULTS = {
 const TRAITS: DecoderTraits = {
   bias: attentionBias,
   qkNorm: true,
-  window: (fields) => fields.count('sliding_window'),
+  window: (fields) => {
+    const window = fields.count('sliding_window');
+    // Of an encoder it counts both sides, and not the token itself.
+    return looksAhead(fields) ? Math.floor(window / 2) + 1 : window;
+  },
   slides: (fields, layer) => {
     const pattern = fields.count(['sliding_window_pattern', '_sliding_window_pattern'], PATTERN);
     return (layer + 1) % pattern !== 0;
   },
   defaults: { maxPositions: 131_072, ropeTheta: 1e6, headDim: 256 },
 };
+
+/** What EmbeddingGemma is called. */
+const ENCODER = 'Gemma3TextModel';
+
+const looksAhead = (fields: ConfigFields): boolean => fields.flag('use_bidirectional_attention', false);
 
 /** Base of the rotation of layers that slide. */
 const LOCAL_THETA = 10_000;
@@ -69,12 +80,14 @@ const SLIDING_ROPE = 'sliding';
 function readConfig(stated: ConfigFields, architecture: string): Gemma3Config {
   // `hidden_act` may be there too, and does not count.
   const fields = stated.withDefaults(DEFAULTS).replacing('hidden_act', null);
-  refuseUnknown(fields);
+  refuseUnknown(fields, architecture);
   const positions = fields.count('max_position_embeddings', TRAITS.defaults.maxPositions);
   const { full, sliding } = readRopes(fields);
   const config = readDecoderConfig(full, architecture, TRAITS);
   return {
     ...config,
+    // Of one that makes embeddings there is no head.
+    ...(looksAhead(fields) ? { encoder: true, tied: true } : {}),
     // The stretched length is what is published.
     maxPositions: positions,
     slidingRope: parseRope(sliding, positions, LOCAL_THETA, readRotaryDims(sliding, config.headDim, {})),
@@ -83,7 +96,7 @@ function readConfig(stated: ConfigFields, architecture: string): Gemma3Config {
   };
 }
 
-function refuseUnknown(fields: ConfigFields): void {
+function refuseUnknown(fields: ConfigFields, architecture: string): void {
   // Some readers cap the scores by it and transformers does not.
   const cap = fields.positiveOrNull('attn_logit_softcapping');
   if (cap !== null)
@@ -92,11 +105,11 @@ function refuseUnknown(fields: ConfigFields): void {
       `a cap of ${cap} on the scores`,
       'Use a Gemma 3 as published: it has none.',
     );
-  if (fields.flag('use_bidirectional_attention', false))
+  if (looksAhead(fields) && architecture !== ENCODER)
     throw fields.unsupported(
       'use_bidirectional_attention',
-      'attention that looks ahead',
-      'Use a Gemma 3 that writes text; this one makes embeddings.',
+      `attention that looks ahead in ${architecture}`,
+      `Use a Gemma 3 that writes text, or one that makes embeddings: its architecture is ${ENCODER}.`,
     );
 }
 
@@ -136,8 +149,8 @@ function layout(config: Gemma3Config): WeightLayout {
 
 /** Returns logits `[outputs, vocab]`. */
 function record(ops: Ops, config: Gemma3Config, weights: Weights, options: RecordOptions): Tensor {
-  const { heads, kvHeads, headDim, qkNorm, attentionScale: scale } = config;
-  return recordStack(ops, config, weights, options, {
+  const { heads, kvHeads, headDim, qkNorm, attentionScale: scale, encoder } = config;
+  return recordStack(ops, config, weights, encoder ? { ...options, ahead: 'both' } : options, {
     embeddingScale: Math.sqrt(config.hiddenSize),
     logits: { factor: 1, softcap: config.logitCap },
     layer: (x, at) => {
@@ -151,7 +164,7 @@ function record(ops: Ops, config: Gemma3Config, weights: Weights, options: Recor
 
 export const gemma3: Family<Gemma3Config> = {
   name: 'gemma3',
-  architectures: ['Gemma3ForCausalLM'],
+  architectures: ['Gemma3ForCausalLM', ENCODER],
   modelTypes: ['gemma3_text'],
   readConfig,
   layout,
