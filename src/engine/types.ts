@@ -179,7 +179,7 @@ export interface StructuredOutput {
   readonly regex?: string;
   /** Texts of which the answer is one. */
   readonly choice?: readonly string[];
-  /** A grammar in GBNF, as llama.cpp has it: the answer is what its rule `root` says. */
+  /** A grammar in GBNF, as llama.cpp has it, or in Lark: the answer is what its rule `root`, or `start`, says. */
   readonly grammar?: string;
   /** Free text with tags in it whose contents have a form, as vLLM and xgrammar write it: `{type: 'structural_tag', format}`. */
   readonly structuralTag?: Readonly<Record<string, unknown>>;

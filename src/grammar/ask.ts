@@ -2,7 +2,6 @@
 
 import { compileGrammar } from './compile.js';
 import { type Expression, type Grammar, oneOf, text } from './expression.js';
-import { gbnfGrammar } from './gbnf.js';
 import { jsonObjectGrammar, schemaGrammar } from './json/schema.js';
 import { invalidSchema } from './json/schema-nodes.js';
 import { Budget, checkSource } from './limits.js';
@@ -10,6 +9,7 @@ import { regexWords } from './regex.js';
 import { structuralTagGrammar } from './structural-tag.js';
 import type { GrammarTables } from './tables.js';
 import { NO_TOKENS, type TokenNames } from './token-names.js';
+import { writtenGrammar } from './written.js';
 
 export type GrammarAsk =
   /** A JSON object, whatever is in it. */
@@ -18,7 +18,7 @@ export type GrammarAsk =
   | { readonly kind: 'schema'; readonly schema: string; readonly strict: boolean }
   | { readonly kind: 'regex'; readonly pattern: string }
   | { readonly kind: 'choice'; readonly choices: readonly string[] }
-  /** In GBNF. */
+  /** In GBNF or Lark. */
   | { readonly kind: 'grammar'; readonly grammar: string }
   /** A structural tag: its JSON text. */
   | { readonly kind: 'tags'; readonly tags: string };
@@ -41,7 +41,7 @@ export function grammarOf(ask: GrammarAsk, budget: Budget, names: TokenNames = N
     case 'regex':
       return only({ kind: 'words', words: regexWords(ask.pattern, false, budget), spelling: 'text' });
     case 'grammar':
-      return gbnfGrammar(ask.grammar, names);
+      return writtenGrammar(ask.grammar, budget, names);
     case 'tags':
       return structuralTagGrammar(ask.tags, budget, names);
     case 'choice':

@@ -4,11 +4,11 @@
  * `<think>` and `<[1000]>`, and anything but one, `!<think>*`. Comments begin with `#`. The answer is what the rule `root` says.
  */
 
-import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { ANY_CODE_POINT, type CodePointRange, invertRanges, joinRanges } from './code-points.js';
 import { type Expression, type Grammar, oneOf, repeat, rule, sequence, set, text } from './expression.js';
 import { checkSource, MAX_DEPTH, tooLarge } from './limits.js';
+import { SourceReader } from './source-reader.js';
 import { NO_TOKENS, type TokenNames } from './token-names.js';
 
 const ROOT = 'root';
@@ -25,7 +25,6 @@ const NAME = /[A-Za-z0-9_-]+/y;
 const SPACE = /(?:[ \t\r\n]|#[^\n]*)*/y;
 /** Where a rule's alternatives go on only within parentheses: the next rule begins with its name and a sign. */
 const RULE_BEGIN = /[A-Za-z0-9_-]+[ \t]*::=/y;
-const TOKEN = /<(?:\[(\d{1,9})\]|[^<>\s[][^<>\n]*)>/y;
 const COUNTS = /\{[ \t]*(\d+)[ \t]*(,)?[ \t]*(\d+)?[ \t]*\}/y;
 const ESCAPES: Readonly<Record<string, string>> = {
   n: '\n',
@@ -42,43 +41,39 @@ const ESCAPES: Readonly<Record<string, string>> = {
 };
 const HEX_DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 
-class GbnfParser {
-  readonly #source: string;
-  readonly #names: TokenNames;
+class GbnfParser extends SourceReader {
   readonly #used = new Map<string, number>();
-  #at = 0;
   #depth = 0;
 
   constructor(source: string, names: TokenNames) {
-    this.#source = source;
-    this.#names = names;
+    super(source, names, 'Write it as llama.cpp has it (GBNF): root ::= "yes" | "no".');
   }
 
   grammar(): Grammar {
     const rules = new Map<string, Expression>();
     this.#skip();
-    while (this.#at < this.#source.length) {
-      const begin = this.#at;
-      const name = this.#match(NAME)?.[0];
-      if (name === undefined) throw this.#wrong('A rule begins with its name');
+    while (!this.isAtEnd) {
+      const begin = this.at;
+      const name = this.match(NAME)?.[0];
+      if (name === undefined) throw this.wrong('A rule begins with its name');
       this.#skip();
-      if (!this.#take('::=')) throw this.#wrong('Behind the name of a rule stands "::="');
+      if (!this.take('::=')) throw this.wrong('Behind the name of a rule stands "::="');
       this.#skip();
-      if (rules.has(named(name))) throw this.#wrong(`The rule "${shown(name)}" is there twice`, begin);
+      if (rules.has(named(name))) throw this.wrong(`The rule "${shown(name)}" is there twice`, begin);
       rules.set(named(name), this.#alternatives());
-      if (this.#at < this.#source.length && !this.#sees(RULE_BEGIN))
-        throw this.#wrong('Something stands here that a rule cannot have');
+      if (!this.isAtEnd && !this.sees(RULE_BEGIN))
+        throw this.wrong('Something stands here that a rule cannot have');
     }
-    if (!rules.has(named(ROOT))) throw this.#wrong('There is no rule "root"');
+    if (!rules.has(named(ROOT))) throw this.wrong('There is no rule "root"');
     for (const [name, at] of this.#used)
-      if (!rules.has(named(name))) throw this.#wrong(`There is no rule "${shown(name)}"`, at);
+      if (!rules.has(named(name))) throw this.wrong(`There is no rule "${shown(name)}"`, at);
     return { rules, root: named(ROOT) };
   }
 
   #alternatives(): Expression {
     if (++this.#depth > MAX_DEPTH) throw tooLarge(`has more than ${MAX_DEPTH} groups within groups`);
     const items = [this.#sequence()];
-    while (this.#take('|')) {
+    while (this.take('|')) {
       this.#skip();
       items.push(this.#sequence());
     }
@@ -96,32 +91,32 @@ class GbnfParser {
   }
 
   #item(): Expression | null {
-    const first = this.#source[this.#at];
+    const first = this.next;
     switch (first) {
       case '"':
-        this.#at++;
+        this.at++;
         return text(this.#quoted());
       case '[':
-        this.#at++;
+        this.at++;
         return set(...this.#class());
       case '.':
-        this.#at++;
+        this.at++;
         return set(...ANY_CODE_POINT);
       case '(': {
-        const begin = this.#at++;
+        const begin = this.at++;
         this.#skip();
         const inner = this.#alternatives();
-        if (!this.#take(')')) throw this.#wrong('A group is not closed', begin);
+        if (!this.take(')')) throw this.wrong('A group is not closed', begin);
         return inner;
       }
       case '<':
-        return { kind: 'token', id: this.#token() };
+        return this.token();
       case '!':
         return this.#notToken();
       default: {
-        if (this.#sees(RULE_BEGIN)) return null;
-        const at = this.#at;
-        const name = this.#match(NAME)?.[0];
+        if (this.sees(RULE_BEGIN)) return null;
+        const at = this.at;
+        const name = this.match(NAME)?.[0];
         if (name === undefined) return null;
         if (!this.#used.has(name)) this.#used.set(name, at);
         return rule(named(name));
@@ -129,24 +124,13 @@ class GbnfParser {
     }
   }
 
-  /** A token: its text, brackets included, or its id in `<[…]>`. */
-  #token(): number {
-    const begin = this.#at;
-    const [all, digits] = this.#match(TOKEN) ?? [];
-    if (all === undefined) throw this.#wrong('A token is written <text> or <[id]>');
-    const id = digits === undefined ? this.#names.idOf(all) : Number(digits);
-    if (id === undefined || id >= this.#names.size)
-      throw this.#wrong(`The model has no token ${shown(all)}`, begin);
-    return id;
-  }
-
   /** Text in which a special token does not stand: no special one does. */
   #notToken(): Expression {
-    const begin = this.#at++;
-    const id = this.#source[this.#at] === '<' ? this.#token() : -1;
-    const sign = this.#source[this.#at];
-    if (id < 0 || !this.#names.isSpecial(id) || (sign !== '*' && sign !== '+'))
-      throw this.#wrong('What is left out is one special token, in text of any length: !<token>*', begin);
+    const begin = this.at++;
+    const id = this.next === '<' ? this.token().id : -1;
+    const sign = this.next;
+    if (id < 0 || !this.names.isSpecial(id) || (sign !== '*' && sign !== '+'))
+      throw this.wrong('What is left out is one special token, in text of any length: !<token>*', begin);
     return set(...ANY_CODE_POINT);
   }
 
@@ -155,28 +139,28 @@ class GbnfParser {
     for (let times = 0; ; times++) {
       this.#skip();
       if (times > MAX_DEPTH) throw tooLarge('repeats what is repeated too often');
-      if (this.#take('*')) made = repeat(made, 0, null);
-      else if (this.#take('+')) made = repeat(made, 1, null);
-      else if (this.#take('?')) made = repeat(made, 0, 1);
-      else if (this.#source[this.#at] === '{') {
-        const counts = this.#match(COUNTS);
-        if (counts === null) throw this.#wrong('Counts are {n}, {n,} or {n,m}');
+      if (this.take('*')) made = repeat(made, 0, null);
+      else if (this.take('+')) made = repeat(made, 1, null);
+      else if (this.take('?')) made = repeat(made, 0, 1);
+      else if (this.next === '{') {
+        const counts = this.match(COUNTS);
+        if (counts === null) throw this.wrong('Counts are {n}, {n,} or {n,m}');
         const min = Number(counts[1]);
         const max = counts[2] === undefined ? min : counts[3] === undefined ? null : Number(counts[3]);
-        if (max !== null && max < min) throw this.#wrong('The most is less than the fewest');
+        if (max !== null && max < min) throw this.wrong('The most is less than the fewest');
         made = repeat(made, min, max);
       } else return made;
     }
   }
 
   #quoted(): string {
-    const begin = this.#at - 1;
+    const begin = this.at - 1;
     let value = '';
     for (;;) {
-      const next = this.#source[this.#at];
-      if (next === undefined || next === '\n') throw this.#wrong('A text is not closed', begin);
+      const next = this.next;
+      if (next === undefined || next === '\n') throw this.wrong('A text is not closed', begin);
       if (next === '"') {
-        this.#at++;
+        this.at++;
         return value;
       }
       value += String.fromCodePoint(this.#character());
@@ -184,20 +168,20 @@ class GbnfParser {
   }
 
   #class(): CodePointRange[] {
-    const begin = this.#at - 1;
-    const negated = this.#take('^');
+    const begin = this.at - 1;
+    const negated = this.take('^');
     const ranges: CodePointRange[] = [];
     for (;;) {
-      const next = this.#source[this.#at];
-      if (next === undefined || next === '\n') throw this.#wrong('A class is not closed', begin);
-      if (this.#take(']')) break;
+      const next = this.next;
+      if (next === undefined || next === '\n') throw this.wrong('A class is not closed', begin);
+      if (this.take(']')) break;
       const low = this.#character();
       let high = low;
-      if (this.#source[this.#at] === '-' && this.#source[this.#at + 1] !== ']') {
-        this.#at++;
-        if (this.#at >= this.#source.length) throw this.#wrong('A class is not closed', begin);
+      if (this.next === '-' && this.source[this.at + 1] !== ']') {
+        this.at++;
+        if (this.isAtEnd) throw this.wrong('A class is not closed', begin);
         high = this.#character();
-        if (high < low) throw this.#wrong('A range goes from the higher to the lower');
+        if (high < low) throw this.wrong('A range goes from the higher to the lower');
       }
       ranges.push([low, high]);
     }
@@ -206,60 +190,23 @@ class GbnfParser {
 
   /** The next character, escaped or not. */
   #character(): number {
-    const begin = this.#at;
-    const point = this.#source.codePointAt(this.#at)!;
-    this.#at += point > 0xffff ? 2 : 1;
-    if (point !== 0x5c) return this.#checked(point, begin);
-    const kind = this.#source[this.#at] ?? '';
-    this.#at++;
+    const begin = this.at;
+    const point = this.source.codePointAt(this.at)!;
+    this.at += point > 0xffff ? 2 : 1;
+    if (point !== 0x5c) return this.codePoint(point, begin);
+    const kind = this.next ?? '';
+    this.at++;
     const plain = Object.hasOwn(ESCAPES, kind) ? ESCAPES[kind] : undefined;
     if (plain !== undefined) return plain.codePointAt(0)!;
     const digits = Object.hasOwn(HEX_DIGITS, kind) ? HEX_DIGITS[kind]! : 0;
-    const hex = this.#source.slice(this.#at, this.#at + digits);
+    const hex = this.source.slice(this.at, this.at + digits);
     if (digits === 0 || hex.length < digits || !/^[0-9A-Fa-f]+$/.test(hex))
-      throw this.#wrong('There is no such escape', begin);
-    this.#at += digits;
-    return this.#checked(Number.parseInt(hex, 16), begin);
-  }
-
-  #checked(point: number, begin: number): number {
-    if (point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
-      throw this.#wrong('This is no character', begin);
-    return point;
+      throw this.wrong('There is no such escape', begin);
+    this.at += digits;
+    return this.codePoint(Number.parseInt(hex, 16), begin);
   }
 
   #skip(): void {
-    this.#match(SPACE);
-  }
-
-  #take(sign: string): boolean {
-    if (!this.#source.startsWith(sign, this.#at)) return false;
-    this.#at += sign.length;
-    return true;
-  }
-
-  #sees(pattern: RegExp): boolean {
-    pattern.lastIndex = this.#at;
-    return pattern.test(this.#source);
-  }
-
-  #match(pattern: RegExp): RegExpExecArray | null {
-    pattern.lastIndex = this.#at;
-    const found = pattern.exec(this.#source);
-    if (found !== null) this.#at += found[0].length;
-    return found;
-  }
-
-  #wrong(what: string, at = this.#at): KvantError {
-    const lines = this.#source.slice(0, at).split('\n');
-    return new KvantError(
-      'invalid-grammar',
-      `${what} (line ${lines.length}, column ${lines.at(-1)!.length + 1} of the grammar).`,
-      {
-        kind: 'invalid-request',
-        where: 'grammar',
-        fix: 'Write it as llama.cpp has it (GBNF): root ::= "yes" | "no".',
-      },
-    );
+    this.match(SPACE);
   }
 }

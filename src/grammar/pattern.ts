@@ -4,7 +4,8 @@
  */
 
 import { KvantError } from '../errors.js';
-import { type CodePointRange, invertRanges, joinRanges } from './code-points.js';
+import { ANY_CODE_POINT, type CodePointRange, invertRanges, joinRanges } from './code-points.js';
+import { anyCase } from './letter-case.js';
 import { type Budget, MAX_DEPTH, tooLarge } from './limits.js';
 import { PROPERTY_WORK, propertyRanges } from './unicode-properties.js';
 
@@ -14,9 +15,18 @@ export type PatternNode =
   | { readonly kind: 'repeat'; readonly item: PatternNode; readonly min: number; readonly max: number | null }
   | { readonly kind: 'begin' | 'end' };
 
+export interface PatternOptions {
+  /** Letters stand for themselves in either case. */
+  readonly anyCase?: boolean;
+  /** `.` is any character, a line's end too. */
+  readonly dotAll?: boolean;
+  /** The pattern describes a part of a text: anchors, and quantifiers that take as little as they can, are refused. */
+  readonly part?: boolean;
+}
+
 /** Errors: `invalid-pattern`, `grammar-too-large`. */
-export function parsePattern(pattern: string, budget: Budget): PatternNode {
-  return new PatternParser(pattern, budget).parse();
+export function parsePattern(pattern: string, budget: Budget, options: PatternOptions = {}): PatternNode {
+  return new PatternParser(pattern, budget, options).parse();
 }
 
 const point = (character: string): readonly CodePointRange[] => {
@@ -62,12 +72,14 @@ const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, 
 class PatternParser {
   readonly #characters: readonly string[];
   readonly #budget: Budget;
+  readonly #options: PatternOptions;
   #at = 0;
   #depth = 0;
 
-  constructor(pattern: string, budget: Budget) {
+  constructor(pattern: string, budget: Budget, options: PatternOptions) {
     this.#characters = [...pattern];
     this.#budget = budget;
+    this.#options = options;
   }
 
   parse(): PatternNode {
@@ -105,8 +117,8 @@ class PatternParser {
     const bounds = this.#quantifier();
     if (bounds === null) return item;
     if (item.kind === 'begin' || item.kind === 'end') throw this.#invalid('a quantifier behind an anchor');
-    // Lazy or greedy, it is the same words.
-    this.#take('?');
+    // Lazy or greedy, it is the same words where the pattern is all there is.
+    if (this.#take('?') && this.#options.part) throw this.#unsupported('lazy quantifiers here');
     if (this.#next === '+' || this.#next === '*' || this.#next === '?' || this.#bounds(false) !== null)
       throw this.#invalid('two quantifiers in a row');
     return { kind: 'repeat', item, ...bounds };
@@ -137,23 +149,23 @@ class PatternParser {
     const character = this.#characters[this.#at++]!;
     switch (character) {
       case '^':
-        return { kind: 'begin' };
       case '$':
-        return { kind: 'end' };
+        if (this.#options.part) throw this.#unsupported('anchors here');
+        return { kind: character === '^' ? 'begin' : 'end' };
       case '.':
-        return { kind: 'set', ranges: invertRanges(LINE_ENDS) };
+        return { kind: 'set', ranges: this.#options.dotAll ? ANY_CODE_POINT : invertRanges(LINE_ENDS) };
       case '(':
         return this.#group();
       case '[':
         return { kind: 'set', ranges: this.#class() };
       case '\\':
-        return { kind: 'set', ranges: this.#escape(false) };
+        return { kind: 'set', ranges: this.#cased(this.#escape(false)) };
       case '*':
       case '+':
       case '?':
         throw this.#invalid('a quantifier with nothing before it');
       default:
-        return { kind: 'set', ranges: this.#text(point(character)) };
+        return { kind: 'set', ranges: this.#cased(this.#text(point(character))) };
     }
   }
 
@@ -189,7 +201,12 @@ class PatternParser {
         ranges.push([first, last]);
       } else ranges.push(...low);
     }
-    return inverted ? invertRanges(ranges) : this.#text(joinRanges(ranges));
+    if (inverted) return invertRanges([...this.#cased(ranges)]);
+    return this.#cased(this.#text(joinRanges(ranges)));
+  }
+
+  #cased(ranges: readonly CodePointRange[]): readonly CodePointRange[] {
+    return this.#options.anyCase ? anyCase(ranges, this.#budget) : ranges;
   }
 
   #classAtom(): readonly CodePointRange[] {

@@ -2,16 +2,21 @@
 
 import { ANY_CODE_POINT } from './code-points.js';
 import { type Budget, checkSource } from './limits.js';
-import { type PatternNode, parsePattern } from './pattern.js';
+import { type PatternNode, type PatternOptions, parsePattern } from './pattern.js';
 import { determinise, WordNfa, type Words } from './words.js';
 
 /**
  * The words that a pattern matches: as a whole, or with `search` somewhere within.
  * Errors: `invalid-pattern`, `grammar-too-large`.
  */
-export function regexWords(pattern: string, search: boolean, budget: Budget): Words {
+export function regexWords(
+  pattern: string,
+  search: boolean,
+  budget: Budget,
+  options: PatternOptions = {},
+): Words {
   checkSource(pattern);
-  const node = parsePattern(pattern, budget);
+  const node = parsePattern(pattern, budget, options);
   const nfa = new WordNfa();
   const start = nfa.add();
   const end = nfa.add();

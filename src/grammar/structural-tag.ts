@@ -6,7 +6,6 @@
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { type Expression, type Grammar, oneOf, optional, repeat, rule, sequence } from './expression.js';
-import { gbnfGrammar } from './gbnf.js';
 import { schemaGrammar } from './json/schema.js';
 import { anyRules } from './json/terminals.js';
 import { type Budget, checkSource, MAX_DEPTH, tooLarge } from './limits.js';
@@ -14,6 +13,7 @@ import { regexWords } from './regex.js';
 import { Renamer } from './rename.js';
 import { hasSpecial, spelled, type TokenNames } from './token-names.js';
 import { freeText } from './triggered.js';
+import { writtenGrammar } from './written.js';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -93,7 +93,7 @@ class Tags {
         };
       case 'grammar':
         only('grammar');
-        return this.#part(gbnfGrammar(textAt(`${at}/grammar`, format.grammar), this.#names));
+        return this.#part(writtenGrammar(textAt(`${at}/grammar`, format.grammar), this.#budget, this.#names));
       case 'any_text': {
         only('excludes');
         const excludes = format.excludes === undefined ? [] : textsAt(`${at}/excludes`, format.excludes);
