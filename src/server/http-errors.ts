@@ -18,6 +18,7 @@ const STATUS: Readonly<Record<string, number>> = {
   'image-too-large': 413,
   'video-too-large': 413,
   'unsupported-image': 415,
+  'unsupported-video': 415,
   'unsupported-encoding': 415,
   'unsupported-charset': 415,
   'expectation-failed': 417,
