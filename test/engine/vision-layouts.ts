@@ -1,6 +1,7 @@
 /** Fixtures of families that see as others than transformers lay them out: other names, other shapes, another config.json. */
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { readPacked } from '../fixtures/read-packed.js';
 import { safetensors, type TestTensor } from '../fixtures/weights/build.js';
 import { ROOT, readJson } from './vision-fixtures.js';
 
@@ -171,7 +172,47 @@ const glm46v: VisionLayout = {
   },
 };
 
+/** Of each tensor that mlx-vlm writes: the tensor of the checkpoint and the order of its axes, or those of a stack. */
+type MlxTensors = Readonly<Record<string, readonly [string, readonly number[] | null] | readonly [string[]]>>;
+
+const MLX = readPacked(join(ROOT, '../mlx-layouts.json.gz')) as Readonly<Record<string, MlxTensors>>;
+
+function turned({ dtype, shape, data }: TestTensor, axes: readonly number[]): TestTensor {
+  const made = axes.map((axis) => shape[axis]!);
+  const size = data.length / shape.reduce((all, side) => all * side, 1);
+  const steps = shape.map((_, axis) => shape.slice(axis + 1).reduce((all, side) => all * side, 1));
+  const out = new Uint8Array(data.length);
+  for (let i = 0; i < data.length / size; i++) {
+    let rest = i;
+    let from = 0;
+    for (let axis = made.length - 1; axis >= 0; axis--) {
+      from += (rest % made[axis]!) * steps[axes[axis]!]!;
+      rest = Math.floor(rest / made[axis]!);
+    }
+    out.set(data.subarray(from * size, (from + 1) * size), i * size);
+  }
+  return { dtype, shape: made, data: out };
+}
+
+/** As mlx-vlm's converter lays a checkpoint out (scripts/fixtures/mlx_layouts.py). */
+const mlx = (of: string, layout: MlxTensors): VisionLayout => ({
+  of,
+  tensors: (tensors) =>
+    new Map(
+      Object.entries(layout).map(([name, [from, axes]]) => {
+        if (typeof from === 'string') {
+          const own = tensors.get(from)!;
+          return [name, axes ? turned(own, axes) : own];
+        }
+        const all = from.map((one) => tensors.get(one)!);
+        const stacked = Buffer.concat(all.map(({ data }) => data));
+        return [name, { ...all[0]!, shape: [all.length, ...all[0]!.shape], data: stacked }];
+      }),
+    ),
+});
+
 export const LAYOUTS: Readonly<Record<string, VisionLayout>> = {
   glm46v,
   'internvl-chat': internVlChat,
+  ...Object.fromEntries(Object.entries(MLX).map(([of, layout]) => [`mlx-${of}`, mlx(of, layout)])),
 };

@@ -112,7 +112,7 @@ describe('videos', () => {
       .toBuffer();
     const large = `data:image/png;base64,${png.toString('base64')}`;
     expect(large.length).toBeGreaterThan(20_000);
-    const [{ content }] = messagesOf(dataUrl('image/gif', fileOf('gif'))) as [{ content: object[] }];
+    const { content } = messagesOf(dataUrl('image/gif', fileOf('gif')))[0]!;
     const both = [{ role: 'user', content: [{ type: 'image_url', image_url: { url: large } }, ...content] }];
     const alone = await client.chat.completions.create(asked(both));
     const details = alone.usage!.prompt_tokens_details as { video_tokens?: number; image_tokens?: number };
