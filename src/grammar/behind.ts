@@ -17,8 +17,10 @@ export interface End {
   readonly count: number;
 }
 
-/** What tokens have below these nodes. */
-export function behindEnds(ends: readonly End[]): Behind {
+const NONE = (): boolean => false;
+
+/** What tokens have below these nodes; null where there is nothing. `taken`: those that may come anyway are left out. */
+export function behindEnds(ends: readonly End[], taken: (token: number) => boolean = NONE): Behind | null {
   const data: number[] = [];
   const offsets = [0];
   const tokens: number[] = [];
@@ -31,6 +33,7 @@ export function behindEnds(ends: readonly End[]): Behind {
       const length = depth[node]! - base + 1;
       path[length - 1] = byte[node]!;
       for (let one = id[node]!; one >= 0; one = same[one]!) {
+        if (taken(one)) continue;
         for (let i = 0; i < length; i++) data.push(path[i]!);
         offsets.push(data.length);
         tokens.push(one);
@@ -38,6 +41,7 @@ export function behindEnds(ends: readonly End[]): Behind {
       }
     }
   }
+  if (tokens.length === 0) return null;
   const spelling = {
     data: Uint8Array.from(data),
     offsets: Uint32Array.from(offsets),

@@ -3,8 +3,8 @@
 import { shown } from '../printable.js';
 import { type Automaton, determinise, withoutEmpty } from './automaton.js';
 import { ByteNfa, type Countable } from './byte-nfa.js';
-import { EMPTY, type Expression, type Grammar, invalidGrammar } from './expression.js';
-import { Budget } from './limits.js';
+import { EMPTY, type Expression, type Grammar, invalidGrammar, isLasting } from './expression.js';
+import { Budget, MadeOnce } from './limits.js';
 import { packTables } from './pack.js';
 import { productiveRules, pruneRule, type Rule, reachableRules, refuseLeftRecursion } from './rules.js';
 import type { GrammarTables } from './tables.js';
@@ -24,6 +24,26 @@ export function compileGrammar(grammar: Grammar, budget: Budget = new Budget()):
   const pruned = rules.map((rule) => pruneRule(rule, live, budget));
   refuseLeftRecursion(pruned, budget);
   return { ...packTables(pruned, reachableRules(pruned, budget), budget), left: budget.left };
+}
+
+/** Automata of what lasts. */
+const LASTING = new MadeOnce<Expression, Automaton>(new WeakMap());
+
+const noRules = (): never => {
+  throw new Error('what lasts calls no rules');
+};
+
+function readExpression(
+  expression: Expression,
+  budget: Budget,
+  numberOf: (name: string) => number,
+  countedNumber: (expression: Countable) => number,
+): Automaton {
+  const nfa = new ByteNfa(budget, numberOf, countedNumber);
+  const start = nfa.add();
+  const end = nfa.add();
+  nfa.build(expression, start, end);
+  return determinise(nfa, start, end, budget);
 }
 
 function readRules(grammar: Grammar, budget: Budget): Rule[] {
@@ -61,13 +81,10 @@ function readRules(grammar: Grammar, budget: Budget): Rule[] {
     }
     return made;
   };
-  const automatonOf = (expression: Expression): Automaton => {
-    const nfa = new ByteNfa(budget, numberOf, countedNumber);
-    const start = nfa.add();
-    const end = nfa.add();
-    nfa.build(expression, start, end);
-    return determinise(nfa, start, end, budget);
-  };
+  const automatonOf = (expression: Expression): Automaton =>
+    isLasting(expression)
+      ? LASTING.get(expression, budget, (own) => readExpression(expression, own, noRules, noRules))
+      : readExpression(expression, budget, numberOf, countedNumber);
   const rules: Rule[] = [];
   for (let i = 0; i < todo.length; i++) {
     const { name, expression } = todo[i]!;

@@ -30,7 +30,8 @@ export class Cutter {
     let sorted = true;
     for (let i = 1; sorted && i < edges.length; i++) sorted = edges[i - 1]!.low <= edges[i]!.low;
     if (!sorted) edges.sort((a, b) => a.low - b.low);
-    const apart = edges.every(({ low }, i) => i === 0 || edges[i - 1]!.high < low);
+    let apart = true;
+    for (let i = 1; apart && i < edges.length; i++) apart = edges[i - 1]!.high < edges[i]!.low;
     return apart ? edges.map(({ low, high, to }) => ({ low, high, to: [to] })) : this.#pieces(edges);
   }
 

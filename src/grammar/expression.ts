@@ -61,6 +61,16 @@ export interface Grammar {
   readonly root: string;
 }
 
+const lasting = new WeakSet<Expression>();
+
+/** Marks what is the same in all grammars that have it: its automaton is made once. It calls no rules, and counts nothing. */
+export function lasts(expression: Expression): Expression {
+  lasting.add(expression);
+  return expression;
+}
+
+export const isLasting = (expression: Expression): boolean => lasting.has(expression);
+
 export const NOTHING: Expression = { kind: 'choice', items: [] };
 export const EMPTY: Expression = { kind: 'sequence', items: [] };
 

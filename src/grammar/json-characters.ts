@@ -1,7 +1,7 @@
 /** How characters stand in a JSON string. */
 
 import { ANY_CODE_POINT, type CodePointRange, intersectRanges, invertRanges } from './code-points.js';
-import { choice, type Expression, sequence, set, text } from './expression.js';
+import { choice, type Expression, lasts, sequence, set, text } from './expression.js';
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -36,29 +36,33 @@ const hex = (...ranges: string[]): Expression =>
 const DIGIT = hex('09', 'AF', 'af');
 
 /** Any one character of a string, in any of its spellings. One of two halves is escaped as both. */
-export const ANY_JSON_CHARACTER: Expression = choice(
-  set(...intersectRanges(PLAIN, ANY_CODE_POINT)),
-  sequence(
-    text('\\'),
-    set(
-      ...[...'"/\\bfnrt'].map((c) => [c.charCodeAt(0), c.charCodeAt(0)] as const).sort((a, b) => a[0] - b[0]),
+export const ANY_JSON_CHARACTER: Expression = lasts(
+  choice(
+    set(...intersectRanges(PLAIN, ANY_CODE_POINT)),
+    sequence(
+      text('\\'),
+      set(
+        ...[...'"/\\bfnrt']
+          .map((c) => [c.charCodeAt(0), c.charCodeAt(0)] as const)
+          .sort((a, b) => a[0] - b[0]),
+      ),
     ),
-  ),
-  sequence(
-    text('\\u'),
-    choice(
-      sequence(hex('09', 'AC', 'EF', 'ac', 'ef'), DIGIT, DIGIT, DIGIT),
-      sequence(hex('D', 'd'), hex('07'), DIGIT, DIGIT),
-      sequence(
-        hex('D', 'd'),
-        hex('89', 'AB', 'ab'),
-        DIGIT,
-        DIGIT,
-        text('\\u'),
-        hex('D', 'd'),
-        hex('CF', 'cf'),
-        DIGIT,
-        DIGIT,
+    sequence(
+      text('\\u'),
+      choice(
+        sequence(hex('09', 'AC', 'EF', 'ac', 'ef'), DIGIT, DIGIT, DIGIT),
+        sequence(hex('D', 'd'), hex('07'), DIGIT, DIGIT),
+        sequence(
+          hex('D', 'd'),
+          hex('89', 'AB', 'ab'),
+          DIGIT,
+          DIGIT,
+          text('\\u'),
+          hex('D', 'd'),
+          hex('CF', 'cf'),
+          DIGIT,
+          DIGIT,
+        ),
       ),
     ),
   ),

@@ -26,6 +26,10 @@ export class Budget {
     return this.#work;
   }
 
+  get states(): number {
+    return this.#states;
+  }
+
   /** Errors: `grammar-too-large`. */
   spend(work: number): void {
     this.#work += work;
@@ -52,6 +56,44 @@ export class Budget {
   addStates(count: number): void {
     this.#states += count;
     if (this.#states > MAX_STATES) throw tooLarge(`needs more than ${MAX_STATES} states`);
+  }
+}
+
+interface Made<V> {
+  readonly value: V;
+  readonly work: number;
+  readonly states: number;
+}
+
+interface Kept<K, V> {
+  get(key: K): Made<V> | undefined;
+  set(key: K, made: Made<V>): unknown;
+}
+
+/**
+ * What is the same in all grammars that have it: made once in a thread. Each grammar pays for it as if it had been made for it, so
+ * whether one is taken does not depend on what others have asked for.
+ */
+export class MadeOnce<K, V> {
+  readonly #known: Kept<K, V>;
+
+  /** `known`: keeps it; a WeakMap may. */
+  constructor(known: Kept<K, V>) {
+    this.#known = known;
+  }
+
+  /** Errors: `grammar-too-large`. */
+  get(key: K, budget: Budget, make: (own: Budget) => V): V {
+    let made = this.#known.get(key);
+    if (made === undefined) {
+      const own = new Budget();
+      const value = make(own);
+      made = { value, work: own.work, states: own.states };
+      this.#known.set(key, made);
+    }
+    budget.spend(made.work);
+    budget.addStates(made.states);
+    return made.value;
   }
 }
 

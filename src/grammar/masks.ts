@@ -176,15 +176,22 @@ export class GrammarMasks {
       bits = this.#plainBits ??= this.#bitsOf(plain);
       walk.walk(rest, matcher, state, found);
     } else walk.walk(this.#tokens.trie, matcher, state, found);
-    let ids: Int32Array | null = null;
-    if (walk.count > this.#words) {
-      bits = bits === null ? new Uint32Array(this.#words) : bits.slice();
-      this.#set(bits, walk.ids);
-    } else ids = walk.ids.slice();
     const isLarge = ({ trie, node }: End): boolean => trie.skip[node]! - node > LARGE;
     const below = found.filter(isLarge).slice(0, MAX_BELOW);
     const others = found.filter((end) => !below.includes(end));
-    const behind = others.length === 0 ? null : behindEnds(others);
+    let own = bits;
+    if (walk.count > this.#words || others.length > 0) {
+      own = bits === null ? new Uint32Array(this.#words) : bits.slice();
+      this.#set(own, walk.ids);
+    }
+    let ids: Int32Array | null = null;
+    if (walk.count > this.#words) bits = own;
+    else ids = walk.ids.slice();
+    // What the rule itself goes on with may come, whatever is behind its end.
+    const behind =
+      others.length === 0
+        ? null
+        : behindEnds(others, (id) => id < this.#vocabSize && (own![id >> 5]! & (1 << (id & 31))) !== 0);
     return { ids, bits, behind, below, low: 0, high: NO_END, except: null };
   }
 

@@ -76,7 +76,7 @@ export class Matcher {
   table = new Int32Array(FIRST_STATES * 256);
   /** By index: bits of {@link MARK}. Another array when `table` is. */
   marks = new Uint8Array(FIRST_STATES);
-  /** By index: kinds of bytes that lead from a state to itself (byte-classes.ts); −1: not known yet. Another array when `table` is. */
+  /** By index: kinds of characters that lead from a state to itself (byte-classes.ts); −1: not known yet. Another array when `table` is. */
   rounds = new Int16Array(FIRST_STATES).fill(-1);
   /** By index: how many plain characters a state takes, whatever they are (trie-walk.ts); −1: not known yet. Another array when `table` is. */
   plain = new Int16Array(FIRST_STATES).fill(-1);

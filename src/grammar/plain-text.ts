@@ -56,6 +56,25 @@ export const restOfCharacter = (first: number): readonly Bytes[] | null =>
 
 const LONGER_RESTS = LONGER.map(([first, ...rest]) => ({ low: first![0], high: first![1], rest }));
 
+/** Bytes that come one behind the other. Chains of the same bytes have the same number. */
+interface Rest {
+  readonly bytes: Bytes;
+  readonly rest: Rest | null;
+  readonly number: number;
+}
+
+const numbers = new Map<string, number>();
+const chainOf = (all: readonly Bytes[]): Rest | null => {
+  const [bytes, ...others] = all;
+  if (bytes === undefined) return null;
+  const key = all.join(';');
+  const number = numbers.get(key) ?? numbers.size;
+  numbers.set(key, number);
+  return { bytes, rest: chainOf(others), number };
+};
+const LONGER_CHAINS = LONGER.map(chainOf);
+const RESTS = numbers.size;
+
 type Edges = Pick<GrammarTables, 'byteAt' | 'byteLow' | 'byteHigh' | 'byteTo'>;
 
 /** By state: how many plain characters it takes, up to {@link PLAIN_NO_END}. */
@@ -63,7 +82,7 @@ export function plainDepths(edges: Edges, budget: Budget): Uint8Array {
   const size = edges.byteAt.length - 1;
   const before: number[][] = [];
   const depths = new Uint8Array(new SharedArrayBuffer(size)).fill(PLAIN_NO_END);
-  const known = new Map<string, readonly number[] | null>();
+  const known = new Map<number, readonly number[] | null>();
   const fails: number[] = [];
   for (let state = 0; state < size; state++) {
     const targets = afterCharacter(edges, state, known);
@@ -93,7 +112,7 @@ export function plainDepths(edges: Edges, budget: Budget): Uint8Array {
 function afterCharacter(
   edges: Edges,
   state: number,
-  known: Map<string, readonly number[] | null>,
+  known: Map<number, readonly number[] | null>,
 ): readonly number[] | null {
   const targets = new Set<number>();
   for (const range of ASCII) {
@@ -101,16 +120,16 @@ function afterCharacter(
     if (to === null) return null;
     for (const target of to) targets.add(target);
   }
-  const follow = (from: number, rest: readonly Bytes[]): readonly number[] | null => {
-    if (rest.length === 0) return [from];
-    const key = `${from}:${rest.join(';')}`;
+  const follow = (from: number, rest: Rest | null): readonly number[] | null => {
+    if (rest === null) return [from];
+    const key = from * RESTS + rest.number;
     const done = known.get(key);
     if (done !== undefined) return done;
-    const to = covered(edges, from, rest[0]!);
+    const to = covered(edges, from, rest.bytes);
     const found = new Set<number>();
     let all = to !== null;
     for (const next of to ?? []) {
-      const further = follow(next, rest.slice(1));
+      const further = follow(next, rest.rest);
       if (further === null) {
         all = false;
         break;
@@ -121,8 +140,8 @@ function afterCharacter(
     known.set(key, result);
     return result;
   };
-  for (const bytes of LONGER) {
-    const to = follow(state, bytes);
+  for (const rest of LONGER_CHAINS) {
+    const to = follow(state, rest);
     if (to === null) return null;
     for (const target of to) targets.add(target);
   }

@@ -5,8 +5,11 @@ import { type Budget, checkSource } from './limits.js';
 import { type PatternNode, type PatternOptions, parsePattern } from './pattern.js';
 import { determinise, WordNfa, type Words } from './words.js';
 
+/** By grammar: the patterns that have been read for it. */
+const known = new WeakMap<Budget, Map<string, Words>>();
+
 /**
- * The words that a pattern matches: as a whole, or with `search` somewhere within.
+ * The words that a pattern matches: as a whole, or with `search` somewhere within. Read once for a grammar.
  * Errors: `invalid-pattern`, `grammar-too-large`.
  */
 export function regexWords(
@@ -15,6 +18,21 @@ export function regexWords(
   budget: Budget,
   options: PatternOptions = {},
 ): Words {
+  let own = known.get(budget);
+  if (own === undefined) {
+    own = new Map();
+    known.set(budget, own);
+  }
+  const key = JSON.stringify([pattern, search, options]);
+  let words = own.get(key);
+  if (words === undefined) {
+    words = readPattern(pattern, search, budget, options);
+    own.set(key, words);
+  }
+  return words;
+}
+
+function readPattern(pattern: string, search: boolean, budget: Budget, options: PatternOptions): Words {
   checkSource(pattern);
   const node = parsePattern(pattern, budget, options);
   const nfa = new WordNfa();

@@ -36,6 +36,7 @@ export function prepareTokens(spelling: TokenSpelling): TokenSet {
   const plainAt = shared(nodes + 1);
   const restIds = new Int32Array(nodes + 1);
   const plain: number[] = [];
+  const isPlain = new Uint8Array(nodes);
   for (let node = 0; node < nodes; node++) {
     const first = id[node]!;
     let rest = 0;
@@ -43,7 +44,8 @@ export function prepareTokens(spelling: TokenSpelling): TokenSet {
       // Those of one node have the same bytes.
       const length = plainLength(data, offsets[first]!, offsets[first + 1]!);
       if (length < 0 || length > PLAIN_LENGTH) rest = 1;
-      else for (let one = first; one >= 0; one = same[one]!) plain.push(one);
+      else isPlain[node] = 1;
+      if (rest === 0) for (let one = first; one >= 0; one = same[one]!) plain.push(one);
     }
     plainAt[node + 1] = plain.length;
     restIds[node + 1] = restIds[node]! + rest;
@@ -70,8 +72,9 @@ export function prepareTokens(spelling: TokenSpelling): TokenSet {
   }
   const plainIds = shared(plain.length);
   plainIds.set(plain);
+  const below = belowNodes(trie, (node) => isPlain[node] === 1);
   const strings = stringProfile(trie);
-  return { trie, plain: plainIds, plainAt, rest, restAt, below: belowNodes(trie), strings };
+  return { trie, plain: plainIds, plainAt, rest, restAt, below, strings };
 }
 
 function stringProfile(trie: TokenTrie): TokenSet['strings'] {

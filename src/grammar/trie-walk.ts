@@ -1,7 +1,7 @@
 /** Walks a tree of tokens with a matcher: which ids may come from a state, and where the rule that is watched may be over. */
 
 import type { End } from './behind.js';
-import { classesWhere } from './byte-classes.js';
+import { kindsAround } from './byte-classes.js';
 import { MARK, type Matcher, NOWHERE, type ParserState } from './matcher.js';
 import { NO_END } from './tables.js';
 import { PLAIN_LENGTH, type TokenSet } from './token-set.js';
@@ -55,6 +55,17 @@ export class TrieWalk {
     for (let node = from; node < to; ) {
       const d = depth[node]!;
       const at = path[d]!;
+      if (
+        isWhole &&
+        byte[node]! >= FIRST_LONG &&
+        skip[node]! - node > WORTH &&
+        this.#skipLong(matcher, at, node, ends)
+      ) {
+        table = matcher.table;
+        marks = matcher.marks;
+        node = skip[node]!;
+        continue;
+      }
       let next = table[(at << 8) | byte[node]!]!;
       if (next === 0) {
         next = matcher.stepIndex(at, byte[node]!);
@@ -86,6 +97,17 @@ export class TrieWalk {
     }
   }
 
+  /** The same for a node at which a character of several bytes begins, and all that is below it. */
+  #skipLong(matcher: Matcher, at: number, node: number, ends: End[] | null): boolean {
+    const { trie, plain, plainAt, rest, restAt, below } = this.#tokens;
+    if ((below.classes[node]! & ~roundsOf(matcher, at)) !== 0) return false;
+    const behind = trie.skip[node]!;
+    this.#addAll(plain.subarray(plainAt[node]!, plainAt[behind]!));
+    const [from, to] = [restAt[node]!, restAt[behind]!];
+    if (from < to) this.walk(rest, matcher, matcher.states[at]!, ends, from, to, trie.depth[node]!);
+    return true;
+  }
+
   /** Adds what is below the node before `node`, which led to `next`, if that need not be walked; false if it has to be. */
   #skip(matcher: Matcher, next: number, node: number, ends: End[] | null): boolean {
     const { trie, plain, plainAt, rest, restAt, below, strings } = this.#tokens;
@@ -93,8 +115,8 @@ export class TrieWalk {
     const [from, to] = [restAt[node]!, restAt[behind]!];
     const longest = Math.min(PLAIN_LENGTH, below.bytes[node - 1]!);
     const isPlain = plainDepth(matcher, next, strings.key) >= longest;
-    // Or they are of bytes that all lead to where it is already.
-    if (!isPlain && (from < to || (below.classes[node - 1]! & ~roundsOf(matcher, next)) !== 0)) return false;
+    // Or they are of characters that all lead to where it is already.
+    if (!isPlain && (below.classes[node - 1]! & ~roundsOf(matcher, next)) !== 0) return false;
     this.#addAll(plain.subarray(plainAt[node]!, plainAt[behind]!));
     if (from < to) this.walk(rest, matcher, matcher.states[next]!, ends, from, to, trie.depth[node - 1]! + 1);
     return true;
@@ -118,18 +140,21 @@ export class TrieWalk {
   }
 }
 
-/** Kinds of bytes that lead from a state to itself. */
+/** Kinds of characters that lead from a state to itself. */
 function roundsOf(matcher: Matcher, index: number): number {
   const known = matcher.rounds[index]!;
   if (known >= 0) return known;
-  const classes = classesWhere((byte) => {
-    const to = matcher.table[(index << 8) | byte]!;
-    return (to === 0 ? matcher.stepIndex(index, byte) : to) === index;
+  const classes = kindsAround(index, (state, byte) => {
+    const known = matcher.table[(state << 8) | byte]!;
+    const to = known === 0 ? matcher.stepIndex(state, byte) : known;
+    return to === NOWHERE ? -1 : to;
   });
   matcher.rounds[index] = classes;
   return classes;
 }
 
+/** From this byte on characters of several bytes begin. */
+const FIRST_LONG = 0xc2;
 /** Nodes below one for which it is asked whether they need be walked. */
 const WORTH = 16;
 

@@ -179,9 +179,9 @@ const EXPLORED = 4;
 
 /** Adds an edge behind the others: to the last one where it goes on with it. */
 function put(edges: WordEdge[], low: number, high: number, to: number): void {
-  const last = edges.at(-1);
+  const last = edges.length === 0 ? undefined : edges[edges.length - 1]!;
   if (last !== undefined && last.to === to && last.high + 1 === low)
-    edges[edges.length - 1] = { ...last, high };
+    edges[edges.length - 1] = { low: last.low, high, to };
   else edges.push({ low, high, to });
 }
 

@@ -1,7 +1,6 @@
 /** Whether no value can be two cases of a `oneOf`. */
 
 import { hasNoWords } from '../words.js';
-import { noNumbers } from './number-bounds.js';
 import { schemasOf } from './objects.js';
 import { boundsOf, type Plain, requiredOf, typesOf, VALUE_TYPES, type ValueType } from './plain.js';
 import { unsupported } from './schema-nodes.js';
@@ -34,7 +33,7 @@ export class Disjointness {
 
   /** Whether no value of this type can be both. */
   #apartAs(type: ValueType, a: Plain, b: Plain): boolean {
-    const { budget } = this.#values;
+    const { budget, numbers } = this.#values;
     switch (type) {
       case 'object':
         return this.#objects(a, b);
@@ -43,7 +42,7 @@ export class Disjointness {
         return words !== 'any' && hasNoWords(words);
       }
       case 'number':
-        return noNumbers([...a, ...b], budget);
+        return numbers.hasNone([...a, ...b]);
       case 'array': {
         const { min, max } = boundsOf([...a, ...b], 'minItems', 'maxItems');
         return max !== null && max < min;

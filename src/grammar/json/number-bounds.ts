@@ -4,10 +4,11 @@ import { type Expression, isNothing, NOTHING, rule } from '../expression.js';
 import type { Budget } from '../limits.js';
 import { regexWords } from '../regex.js';
 import { hasNoWords, intersectWords, otherWords } from '../words.js';
-import { type Bound, numberWords } from './numbers.js';
+import { type Bound, type NumberBounds, numberWords } from './numbers.js';
 import { type Plain, wholeOnly } from './plain.js';
 import { NOT_WHOLE, unsupported } from './schema-nodes.js';
-import { ANY } from './terminals.js';
+import type { SchemaValues } from './schema-values.js';
+import { ANY, FEW_STATES } from './terminals.js';
 
 /** Steps, in units of the last digit that they have: the automaton keeps the remainder. */
 const MAX_STEP = 1000;
@@ -44,20 +45,62 @@ function rangeOf(plain: Plain): Range {
   return { low, high };
 }
 
-/** Whether there is no number of which all these hold. Errors: as of `numberExpression`. */
-export function noNumbers(plain: Plain, budget: Budget): boolean {
-  const { low, high } = rangeOf(plain);
-  if (low === null || high === null) return false;
-  if (low.value >= high.value) return low.value > high.value || low.exclusive || high.exclusive;
-  const stepped = plain.some(
-    ({ schema }) => schema.multipleOf !== undefined || schema[NOT_WHOLE] !== undefined,
-  );
-  return (stepped || wholeOnly(plain)) && isNothing(numberExpression(plain, budget));
+/**
+ * Numbers of a schema: those of which the same is said are one expression. Those that take many digits are rules of their own, as long
+ * strings are.
+ */
+export class NumberExpressions {
+  readonly #budget: Budget;
+  readonly #define: SchemaValues['define'];
+  readonly #known = new Map<string, Expression>();
+
+  constructor({ budget, define }: Pick<SchemaValues, 'budget' | 'define'>) {
+    this.#budget = budget;
+    this.#define = define;
+  }
+
+  /** Whether there is no number of which all these hold. Errors: as of `of`. */
+  hasNone(plain: Plain): boolean {
+    const { low, high } = rangeOf(plain);
+    if (low === null || high === null) return false;
+    if (low.value >= high.value) return low.value > high.value || low.exclusive || high.exclusive;
+    const stepped = plain.some(
+      ({ schema }) => schema.multipleOf !== undefined || schema[NOT_WHOLE] !== undefined,
+    );
+    return (stepped || wholeOnly(plain)) && isNothing(this.of(plain));
+  }
+
+  /** Errors: `unsupported-schema`, `grammar-too-large`. */
+  of(plain: Plain): Expression {
+    const { low, high } = rangeOf(plain);
+    const step = commonStepOf(plain);
+    const fractions = plain.some(({ schema }) => schema[NOT_WHOLE] !== undefined);
+    if (low === null && high === null && !fractions) {
+      if (step === null) return rule(ANY.NUMBER);
+      if (step.units === 1 && step.digits === 0) return rule(ANY.INTEGER);
+    }
+    const key = JSON.stringify([low, high, step, fractions]);
+    let known = this.#known.get(key);
+    if (known === undefined) {
+      known = this.#make({ low, high, step }, fractions);
+      this.#known.set(key, known);
+    }
+    return known;
+  }
+
+  #make(bounds: NumberBounds, fractions: boolean): Expression {
+    const budget = this.#budget;
+    let words = numberWords(bounds, budget);
+    if (fractions)
+      words = intersectWords(words, otherWords(regexWords(WHOLE_NUMBER, false, budget), budget), budget);
+    if (hasNoWords(words)) return NOTHING;
+    const number: Expression = { kind: 'words', words, spelling: 'text' };
+    return words.edges.length > FEW_STATES ? this.#define('number', number) : number;
+  }
 }
 
-/** Errors: `unsupported-schema`, `grammar-too-large`. */
-export function numberExpression(plain: Plain, budget: Budget): Expression {
-  const { low, high } = rangeOf(plain);
+/** Null where any number will do. Errors: `unsupported-schema`. */
+function commonStepOf(plain: Plain): Step | null {
   let step: Step | null = wholeOnly(plain) ? WHOLE : null;
   for (const { schema, pointer } of plain) {
     const { multipleOf } = schema as Record<string, number | undefined>;
@@ -72,15 +115,7 @@ export function numberExpression(plain: Plain, budget: Budget): Expression {
       );
     step = both;
   }
-  const fractions = plain.some(({ schema }) => schema[NOT_WHOLE] !== undefined);
-  if (low === null && high === null && !fractions) {
-    if (step === null) return rule(ANY.NUMBER);
-    if (step.units === 1 && step.digits === 0) return rule(ANY.INTEGER);
-  }
-  let words = numberWords({ low, high, step }, budget);
-  if (fractions)
-    words = intersectWords(words, otherWords(regexWords(WHOLE_NUMBER, false, budget), budget), budget);
-  return hasNoWords(words) ? NOTHING : { kind: 'words', words, spelling: 'text' };
+  return step;
 }
 
 const bound = (value: number | undefined, exclusive: boolean): Bound | null =>

@@ -86,6 +86,17 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
       something: at.something || d > 0,
     };
   };
+  /** The last of the digits from `d` on that lead where it does. */
+  const lastLike = (at: Reading, d: number): number => {
+    if (d === 0 || units > 1) return d;
+    const { low, high } = limitsOf(at.sign === 'none' ? 'plus' : at.sign);
+    const before = (limit: Decimal | null, relation: Relation): number => {
+      if (limit === null || relation !== 0) return 9;
+      const own = at.fraction < 0 ? digitOf(limit.whole, at.whole) : digitOf(limit.fraction, at.fraction);
+      return d < own ? own - 1 : d === own ? d : 9;
+    };
+    return Math.min(before(low, at.low), before(high, at.high));
+  };
   /** The digits before the point are over: more of them is a larger number. */
   const pointed = (at: Reading): Reading => {
     const { low, high } = limitsOf(at.sign);
@@ -154,12 +165,16 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
     fits,
     (at) => {
       const edges: { low: number; high: number; to: Reading }[] = [];
-      const add = (code: number, to: Reading | null): void => {
-        if (to !== null) edges.push({ low: code, high: code, to });
+      const add = (low: number, high: number, to: Reading | null): void => {
+        if (to !== null) edges.push({ low, high, to });
       };
-      if (at.sign === 'none') add(MINUS, { ...at, sign: 'minus' });
-      if (at.whole > 0 && at.fraction < 0 && fractionDigits > 0) add(POINT, pointed(at));
-      for (let d = 0; d <= 9; d++) add(ZERO + d, digit(at, d));
+      if (at.sign === 'none') add(MINUS, MINUS, { ...at, sign: 'minus' });
+      if (at.whole > 0 && at.fraction < 0 && fractionDigits > 0) add(POINT, POINT, pointed(at));
+      for (let d = 0; d <= 9; ) {
+        const last = lastLike(at, d);
+        add(ZERO + d, ZERO + last, digit(at, d));
+        d = last + 1;
+      }
       return edges;
     },
     budget,

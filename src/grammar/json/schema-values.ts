@@ -2,11 +2,13 @@
 
 import type { Expression } from '../expression.js';
 import type { Budget } from '../limits.js';
+import type { NumberExpressions } from './number-bounds.js';
 import type { Plain } from './plain.js';
 import type { SchemaNode } from './schema-nodes.js';
 
 export interface SchemaValues {
   readonly budget: Budget;
+  readonly numbers: NumberExpressions;
   /** A value of which all these schemas hold, within another. Errors: those of the reader. */
   inner(nodes: readonly SchemaNode[]): Expression;
   /** What is left of these schemas, as alternatives. */

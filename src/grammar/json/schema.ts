@@ -10,7 +10,7 @@ import { Alternatives } from './alternatives.js';
 import { arrayExpression } from './arrays.js';
 import { Disjointness } from './disjoint.js';
 import { SchemaDocument } from './document.js';
-import { numberExpression } from './number-bounds.js';
+import { NumberExpressions } from './number-bounds.js';
 import { namesOf, objectExpression, schemasOf } from './objects.js';
 import { type Plain, requiredOf, typesOf, VALUE_TYPES, type ValueType } from './plain.js';
 import { type SchemaNode, type SchemaObject, STRUCTURE, trusted, unsupported } from './schema-nodes.js';
@@ -67,6 +67,7 @@ class SchemaReader implements SchemaValues {
   readonly #document: SchemaDocument;
   readonly #alternatives: Alternatives;
   readonly #strings: StringExpressions;
+  readonly numbers: NumberExpressions;
   readonly #validator: Validator;
   readonly #rules = new Map<string, Expression>(anyRules());
   /** By what is asked of a value: its expression, or the name of its rule. */
@@ -81,7 +82,9 @@ class SchemaReader implements SchemaValues {
     this.#document = document;
     this.budget = budget;
     this.#validator = new Validator(document, budget);
-    this.#strings = new StringExpressions(budget);
+    const define: SchemaValues['define'] = (kind, expression) => this.define(kind, expression);
+    this.#strings = new StringExpressions({ budget, define });
+    this.numbers = new NumberExpressions({ budget, define });
     const disjointness = new Disjointness(this);
     this.#alternatives = new Alternatives(
       document,
@@ -244,7 +247,7 @@ class SchemaReader implements SchemaValues {
       case 'string':
         return this.#strings.of(plain);
       case 'number':
-        return numberExpression(plain, this.budget);
+        return this.numbers.of(plain);
       case 'array':
         return this.#rule(plain, type, () => arrayExpression(plain, this));
       case 'object':

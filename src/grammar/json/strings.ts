@@ -1,8 +1,8 @@
 /** What schemas say of a string: lengths, patterns and formats. */
 
 import { KvantError } from '../../errors.js';
-import { type Expression, NOTHING, rule, sequence, text } from '../expression.js';
-import type { Budget } from '../limits.js';
+import { type Expression, lasts, NOTHING, rule, sequence, text } from '../expression.js';
+import { type Budget, MadeOnce } from '../limits.js';
 import { regexWords } from '../regex.js';
 import {
   anyState,
@@ -17,7 +17,8 @@ import {
 import { FORMATS, formatMeant, isFormat } from './formats.js';
 import { boundsOf, type Lengths, type Plain } from './plain.js';
 import { NOT_PATTERN, NOT_STRINGS, unsupported } from './schema-nodes.js';
-import { ANY, stringOfLength } from './terminals.js';
+import type { SchemaValues } from './schema-values.js';
+import { ANY, FEW_STATES, stringOfLength } from './terminals.js';
 
 /** What patterns and formats leave; null where there are none. Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
 export function patternWords(plain: Plain, budget: Budget): Words | null {
@@ -43,9 +44,31 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
       budget.leave(format);
       continue;
     }
-    put(read(FORMATS[format]!, false, 'format'));
+    put(formatWords(format, budget));
   }
   return words;
+}
+
+const FORMAT_WORDS = new MadeOnce<string, Words>(new Map());
+const FORMAT_STRINGS = new MadeOnce<string, { readonly string: Expression; readonly long: boolean }>(
+  new Map(),
+);
+
+const formatWords = (format: keyof typeof FORMATS, budget: Budget): Words =>
+  FORMAT_WORDS.get(format, budget, (own) => regexWords(FORMATS[format]!, false, own));
+
+/** The format of a string of which nothing else is said; null where more is, or less. */
+function onlyFormat(plain: Plain): string | null {
+  let found: string | null = null;
+  for (const { schema } of plain) {
+    const { pattern, format } = schema as { pattern?: string; format?: string };
+    if (pattern !== undefined || schema[NOT_PATTERN] !== undefined || schema[NOT_STRINGS] !== undefined)
+      return null;
+    if (format === undefined || format === found) continue;
+    if (found !== null || !isFormat(format)) return null;
+    found = format;
+  }
+  return found;
 }
 
 /** All that is said of a string, as words; `any` where nothing is. */
@@ -58,13 +81,18 @@ export function stringWords(plain: Plain, budget: Budget): Words | 'any' {
   return words === null ? lengths : intersectWords(words, lengths, budget);
 }
 
-/** Strings of a schema: those of which the same is said are one expression. */
+/**
+ * Strings of a schema: those of which the same is said are one expression. Long ones are rules of their own: what masks know of such a
+ * rule holds in every grammar that has it.
+ */
 export class StringExpressions {
   readonly #budget: Budget;
+  readonly #define: SchemaValues['define'];
   readonly #known = new Map<string, Expression>();
 
-  constructor(budget: Budget) {
+  constructor({ budget, define }: Pick<SchemaValues, 'budget' | 'define'>) {
     this.#budget = budget;
+    this.#define = define;
   }
 
   /** Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
@@ -84,12 +112,21 @@ export class StringExpressions {
   #make(plain: Plain, { min, max }: Lengths): Expression {
     if (max !== null && max < min) return NOTHING;
     const budget = this.#budget;
+    const format = min === 0 && max === null ? onlyFormat(plain) : null;
+    if (format !== null) {
+      const { string, long } = FORMAT_STRINGS.get(format, budget, (own) => {
+        const words = formatWords(format, own);
+        return { string: lasts(stringOf(words)), long: words.edges.length > FEW_STATES };
+      });
+      return long ? this.#define('text', string) : string;
+    }
     const words = patternWords(plain, budget);
     if (words === null) return min === 0 && max === null ? rule(ANY.STRING) : stringOfLength(min, max);
     const both =
       min === 0 && max === null ? words : intersectWords(words, wordsOfLength(min, max, budget), budget);
     if (hasNoWords(both)) return NOTHING;
-    return stringOf(both);
+    const string = stringOf(both);
+    return both.edges.length > FEW_STATES ? this.#define('text', string) : string;
   }
 }
 

@@ -4,6 +4,7 @@ import {
   choice,
   EMPTY,
   type Expression,
+  lasts,
   optional,
   repeat,
   rule,
@@ -20,16 +21,21 @@ const MAX_INDENT = 20;
  * Between the signs of a value: nothing, one space, or a line break with up to 20 spaces or tabs behind it. Without a bound models
  * write white space until they are cut off.
  */
-const WHITE: Expression = optional(
-  choice(
-    text(' '),
-    sequence(
-      text('\n'),
-      repeat(set([0x09, 0x09], [0x20, 0x20]), 0, MAX_INDENT - 4),
-      repeat(set([0x09, 0x09], [0x20, 0x20]), 0, 4),
+const WHITE: Expression = lasts(
+  optional(
+    choice(
+      text(' '),
+      sequence(
+        text('\n'),
+        repeat(set([0x09, 0x09], [0x20, 0x20]), 0, MAX_INDENT - 4),
+        repeat(set([0x09, 0x09], [0x20, 0x20]), 0, 4),
+      ),
     ),
   ),
 );
+
+/** Words of more states are a rule of their own, for what they are in several places is made once. */
+export const FEW_STATES = 16;
 
 /** A rule of its own: it stands in very many places. */
 export const SPACE_RULE = 'space';
@@ -48,29 +54,31 @@ const NONZERO = sequence(set([0x31, 0x39]), digits(0, 10), digits(0, MAX_INTEGER
 const FRACTION = optional(sequence(text('.'), digits(1, 12), digits(0, MAX_FRACTION_DIGITS - 12)));
 
 /** Whole numbers of up to 21 digits. */
-export const INTEGER: Expression = choice(text('0'), sequence(MINUS, NONZERO));
+export const INTEGER: Expression = lasts(choice(text('0'), sequence(MINUS, NONZERO)));
 
 /**
  * Numbers that a double can hold: up to 21 digits and 24 behind the point, or one digit with an exponent up to 307.
  */
-export const NUMBER: Expression = sequence(
-  MINUS,
-  choice(
-    sequence(choice(text('0'), NONZERO), FRACTION),
-    sequence(
-      DIGIT,
-      FRACTION,
-      E,
-      choice(
-        sequence(
-          optional(text('+')),
-          choice(
-            digits(1, 2),
-            sequence(set([0x31, 0x32]), digits(2, 2)),
-            sequence(text('30'), set([0x30, 0x37])),
+export const NUMBER: Expression = lasts(
+  sequence(
+    MINUS,
+    choice(
+      sequence(choice(text('0'), NONZERO), FRACTION),
+      sequence(
+        DIGIT,
+        FRACTION,
+        E,
+        choice(
+          sequence(
+            optional(text('+')),
+            choice(
+              digits(1, 2),
+              sequence(set([0x31, 0x32]), digits(2, 2)),
+              sequence(text('30'), set([0x30, 0x37])),
+            ),
           ),
+          sequence(text('-'), digits(1, 3)),
         ),
-        sequence(text('-'), digits(1, 3)),
       ),
     ),
   ),
