@@ -30,6 +30,8 @@ const LIMITS = {
 };
 const CUT_FROM = 1 << 20;
 const CUT_TO = 1 << 16;
+/** They are copied, or written in parts. */
+const UNCUT = new Set(['step', 'sampler state']);
 const STORAGE = 128;
 const UNIFORM = 64;
 const UNIFORM_BYTES = 65536;
@@ -92,7 +94,7 @@ function disguise(device, limits, onText) {
   Object.defineProperty(device, 'queue', { value: queue });
   device.createBuffer = (descriptor) => {
     const large =
-      (descriptor.usage & STORAGE) !== 0 && descriptor.size > CUT_FROM && descriptor.label !== 'step';
+      (descriptor.usage & STORAGE) !== 0 && descriptor.size > CUT_FROM && !UNCUT.has(descriptor.label);
     const usage = descriptor.usage & STORAGE ? descriptor.usage | UNIFORM : descriptor.usage;
     const buffer = createBuffer.call(device, {
       ...descriptor,
