@@ -5,7 +5,7 @@
 
 import { KvantError } from '../../errors.js';
 import type { ProgramLimits } from '../device.js';
-import type { RowKind, Tensor } from '../graph.js';
+import type { Graph, RowKind, Tensor } from '../graph.js';
 import type { LifetimePlan } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import type { Allocator } from './allocator.js';
@@ -17,6 +17,15 @@ export interface BuffersHost {
   readonly device: GPUDevice;
   readonly allocator: Allocator;
   readonly capabilities: { readonly bindingBytes: number };
+}
+
+/** Errors: `tensor-not-kept`, for what a later node may have written over. */
+export function requireKept({ kept }: Graph, tensor: Tensor): void {
+  if (kept.includes(tensor)) return;
+  throw new KvantError('tensor-not-kept', `Tensor ${tensor.id} was not kept.`, {
+    where: 'read',
+    fix: 'Call ops.keep on it while recording.',
+  });
 }
 
 export class ProgramBuffers implements PlanBuffers {
@@ -68,6 +77,26 @@ export class ProgramBuffers implements PlanBuffers {
       where: 'tensor',
       fix: 'Use the tensors that were recorded with the graph.',
     });
+  }
+
+  /** Writes whole rows of a tensor, `[rows, cols]`, in the padded form that they have on the device. */
+  write(tensor: Tensor, data: Float32Array): void {
+    const rows = data.length / tensor.cols;
+    if (!Number.isInteger(rows) || rows > this.maxRows(tensor.rows)) {
+      throw new KvantError('shape-mismatch', `${data.length} numbers for rows of ${tensor.cols}.`, {
+        where: 'write',
+        fix: 'Write whole rows, no more than the program was compiled for.',
+      });
+    }
+    const stride = strideOf(tensor.cols);
+    let source = data as Float32Array<ArrayBuffer>;
+    if (stride !== tensor.cols) {
+      source = new Float32Array(rows * stride);
+      for (let r = 0; r < rows; r++) {
+        source.set(data.subarray(r * tensor.cols, (r + 1) * tensor.cols), r * stride);
+      }
+    }
+    this.#host.device.queue.writeBuffer(this.tensor(tensor), 0, source);
   }
 
   /** The fine table, then the coarse one. */

@@ -67,6 +67,17 @@ export class ReadbackRing {
     }
   }
 
+  /** The same for a step that is submitted later: once `submitted` is settled. Errors: those of submitting it. */
+  async readBehind(submitted: Promise<void>, slot: ReadbackSlot, count: number): Promise<Uint32Array> {
+    try {
+      await submitted;
+    } catch (error) {
+      this.cancel(slot);
+      throw slot.error ?? error;
+    }
+    return this.read(slot, count);
+  }
+
   /** For a step that was not submitted after all. */
   cancel(slot: ReadbackSlot): void {
     this.#next = this.#slots.indexOf(slot);

@@ -6,6 +6,7 @@
 
 import { KvantError } from '../../errors.js';
 import { INVALID_TOKEN } from '../device.js';
+import type { Tensor } from '../graph.js';
 import {
   ALL_FEATURES,
   FEATURE,
@@ -18,6 +19,7 @@ import {
 import { equalSpecs, HeldTokens } from '../sampling-state.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
+import { strideOf } from './resources.js';
 import { fillParts, layoutParts, type PartsLayout, type SamplerShape, tailWrites } from './sampler-parts.js';
 import { SamplerSpace, type Stretch } from './sampler-space.js';
 import { STATE_PARTS } from './step-buffer.js';
@@ -48,6 +50,16 @@ export interface SamplerHost {
   readonly prepare: (features: number) => Promise<void>;
   /** Told of every new buffer of state, of null when it has been given back. */
   readonly onBuffer: (buffer: GPUBuffer | null) => void;
+}
+
+/** @param positions that a slot can hold */
+export function samplerShape(
+  logits: Tensor,
+  { maxContext }: { readonly maxContext: number },
+  positions: number,
+): SamplerShape {
+  const { cols } = logits;
+  return { vocab: cols, stride: strideOf(cols), maxContext: Math.min(maxContext, positions) };
 }
 
 export class GpuSamplerRows implements SamplerRows {

@@ -3,9 +3,13 @@
 import { KvantError } from '../../errors.js';
 import { checkAdapters, HELD_ADAPTERS } from '../adapters.js';
 import type { ProgramLimits } from '../device.js';
-import { checkFeatureTokens } from '../feature-tokens.js';
-import { checkRotary } from '../rotary-positions.js';
+import { checkFeatureTokens, featureRowsOf } from '../feature-tokens.js';
+import type { Graph } from '../graph.js';
+import { type KvCaches, kvReach } from '../kv.js';
+import { looksAhead } from '../look-ahead.js';
+import { checkRotary, rotaryReach } from '../rotary-positions.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
+import type { GpuKvPool } from './kv-pool.js';
 
 export interface StepBounds {
   /** State slots there are. */
@@ -18,6 +22,20 @@ export interface StepBounds {
   readonly features?: number;
   /** Tokens may see later ones. Default false. */
   readonly ahead?: boolean;
+}
+
+export function stepBounds(
+  graph: Graph,
+  limits: ProgramLimits,
+  caches: KvCaches<GpuKvPool> | null,
+): Required<StepBounds> {
+  return {
+    slots: caches?.pools[0]?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
+    positions: caches === null ? Number.POSITIVE_INFINITY : kvReach(caches),
+    rotary: rotaryReach(graph),
+    features: featureRowsOf(graph),
+    ahead: looksAhead(graph),
+  };
 }
 
 /** Throws for a step that breaks a bound. */
