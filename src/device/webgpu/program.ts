@@ -28,7 +28,7 @@ import { Plans, type PlansHost } from './plans.js';
 import { ProgramBuffers, requireKept } from './program-buffers.js';
 import { readRows } from './read-rows.js';
 import { ReadbackRing, type ReadbackSlot } from './readback.js';
-import { wideFrom, workgroupsOfTile } from './resolve.js';
+import { wideFrom, workgroupsOfTile } from './resolve-attend.js';
 import type { Resources } from './resources.js';
 import { type Drawing, GpuSamplerRows, samplerShape } from './sampler-rows.js';
 import { StepPacker } from './step-buffer.js';

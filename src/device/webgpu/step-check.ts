@@ -9,7 +9,6 @@ import { type KvCaches, kvReach } from '../kv.js';
 import { looksAhead } from '../look-ahead.js';
 import { checkRotary, rotaryReach } from '../rotary-positions.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
-import type { GpuKvPool } from './kv-pool.js';
 
 export interface StepBounds {
   /** State slots there are. */
@@ -27,7 +26,7 @@ export interface StepBounds {
 export function stepBounds(
   graph: Graph,
   limits: ProgramLimits,
-  caches: KvCaches<GpuKvPool> | null,
+  caches: KvCaches | null,
 ): Required<StepBounds> {
   return {
     slots: caches?.pools[0]?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),

@@ -16,7 +16,7 @@ import { decodeBands, decodeKey } from '../kernels/attend-fast.js';
 import { kvLayout } from '../kernels/kv-layout.js';
 import { allRows } from '../kernels/kv-rows.js';
 import type { GpuKvPool } from '../kv-pool.js';
-import { attendShapes } from '../resolve.js';
+import { attendShapes } from '../resolve-attend.js';
 import { ATTENTION_SPLIT, StepPacker, WIDE_SPLITS } from '../step-buffer.js';
 import { compareResults, type TuningBench } from './bench.js';
 import type { Contest, Decision, DecisionCandidate } from './decision.js';
