@@ -19,7 +19,9 @@ describe.each(kernelDevices)('towers of families on $name', (spec: DeviceSpec) =
   });
 
   it.each(NAMES)('%s gives the pixels and the features of the reference', async (name) => {
-    await checkTower(spec, device, join(ROOT, name), casesOf(name));
+    // Its projector is quantised: what goes in is rounded in default precision.
+    const rounded = name === 'mlx-smolvlm-4bit' && spec.precision !== 'reference';
+    await checkTower(spec, device, join(ROOT, name), casesOf(name), rounded ? 1e-2 : undefined);
   });
 });
 

@@ -75,6 +75,7 @@ export async function checkTower(
   device: Device,
   folder: string,
   all: readonly Case[],
+  bound = featureBound(spec),
 ): Promise<void> {
   await using opened = await openModel(folder);
   const { vision } = opened.definition;
@@ -99,7 +100,7 @@ export async function checkTower(
       .flatMap(({ features }) => features)
       .forEach((want, i) => {
         expect(apart[i]!.length).toBe(floats(want).length);
-        expect(relativeError(apart[i]!, floats(want))).toBeLessThan(featureBound(spec));
+        expect(relativeError(apart[i]!, floats(want))).toBeLessThan(bound);
       });
     if (!spec.bitwise) return;
     // All in one launch, in another order: each has the bits that it has alone.
