@@ -75,6 +75,7 @@ export interface SerializedError {
   readonly stack: string | undefined;
 }
 
+/** An error that is no KvantError becomes one with the code `internal`. */
 export function serializeError(error: unknown): SerializedError {
   if (error instanceof KvantError) {
     const { code, message, fix, kind, where, retryAfter, stack } = error;
@@ -93,6 +94,7 @@ export function serializeError(error: unknown): SerializedError {
   };
 }
 
+/** What {@link serializeError} was given, but for `cause`, which stays behind. */
 export function deserializeError(data: SerializedError): KvantError {
   const error = new KvantError(data.code, data.message, {
     kind: data.kind,

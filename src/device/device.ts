@@ -23,8 +23,8 @@
  * other positions.
  *
  * **Tokens have three sources**: an id, what a slot drew last, or a row of the feature slab (feature-slab.ts) that the embedding was recorded
- * with. A tower is a program of its own: it keeps what it makes of a picture, `store` copies that to the slab, and the text's
- * steps name the rows.
+ * with. A tower, which encodes pictures, is a program of its own: it keeps what it makes of a picture, `store` copies that to the slab, and
+ * the text's steps name the rows.
  *
  * **Outputs** are tokens whose logits are wanted. Each may draw into a slot, several of a sequence too where its row has no state, and each may
  * have its hidden row brought to the host (`Ops.hidden`).
@@ -169,8 +169,8 @@ export interface ProgramLimits {
 }
 
 /**
- * A part of a step: of `of` parts of about as many launches each, those from `from` up to `to`. As many parts as a graph has nodes, all of
- * one op and one shape, are those nodes.
+ * A part of a step. Its launches are cut into `of` parts of about equal number; these are the parts `[from, to)`. A graph of `of` nodes
+ * that are all of one op and one shape is cut into its nodes.
  */
 export interface StepSlice {
   readonly from: number;

@@ -32,7 +32,7 @@ export function kvFormatName(format: KvFormat): string {
   return kvFormatKind(format).name(format);
 }
 
-/** Vectors are kept as numbers. */
+/** Whether vectors are kept as floats, not as codes. */
 export function isFloatKv(format: KvFormat): format is FloatKv {
   return kvFormatKind(format).float;
 }
@@ -55,7 +55,7 @@ export interface KvLayerSpec {
 
 /**
  * Blocks that keep K and V as floats in every layer, for sequences that are not quantised yet. Their ids follow those
- * of the others: `[blocks, blocks + floatStart.blocks)`. A sequence's table names blocks of one kind, and the kind is what
+ * of the pool's other blocks: `[blocks, blocks + floatStart.blocks)`. A sequence's table names blocks of one kind, and the kind is what
  * says how the step's tokens are stored and read; `KvPool.convert` turns one into the other.
  */
 export interface KvFloatStartSpec {
@@ -133,17 +133,20 @@ export interface KvPool {
 export interface KvCaches<P extends KvPool = KvPool> {
   /** At least one; all with the same `slots`, `blockTokens` and `maxBlocksPerSlot`. */
   readonly pools: readonly P[];
-  /** One entry for each layer of the model: its pool, by index, and its place among that pool's layers. */
+  /** One entry for each layer of the model. */
   readonly layers: readonly KvPlace[];
 }
 
+/** Where a layer's K and V are, or its state. */
 export interface KvPlace {
+  /** Index of the pool. */
   readonly group: number;
+  /** Place among that pool's layers. */
   readonly index: number;
   /**
    * The layer has a float tail (DeviceInfo.floatTails): another pool, of floats, is given the same vectors, and has blocks for the newest
    * positions of a sequence. A token at position p reads (p − tokens, p] there, and what is before in its own pool. So what it
-   * reads depends on p alone. Of one type with a float head of the layer. Default: none.
+   * reads depends on p alone. Where the layer has a float head too, both have floats of one type. Default: none.
    */
   readonly tail?: { readonly group: number; readonly index: number; readonly tokens: number };
 }
@@ -174,7 +177,7 @@ export function kvTailOf<P extends KvPool>(
   return pool === undefined || tail === undefined ? null : { ...tail, pool };
 }
 
-/** Whether a layer is recurrent: what its state has taken in cannot be taken back. */
+/** Whether some layer is recurrent: what a state has taken in cannot be taken back. */
 export function keepsState(caches: KvCaches | null): boolean {
   return caches?.pools.some(({ spec }) => spec.layers.some(({ state }) => state !== undefined)) ?? false;
 }
@@ -210,7 +213,7 @@ export function badHeads({
   return view && kvHeads === 1 ? undefined : `${kvHeads} latents of ${headDim} with values of ${valueDim}`;
 }
 
-/** Whether a cache is that of such heads. */
+/** Whether two caches keep as many heads of the same sizes. */
 export function sameHeads(a: KvLayerSizes, b: KvLayerSizes): boolean {
   return a.kvHeads === b.kvHeads && a.headDim === b.headDim && a.valueDim === b.valueDim;
 }
@@ -250,6 +253,7 @@ export function kvBlockBytes(layers: readonly KvLayerSpec[], blockTokens: number
   return bytes;
 }
 
+/** Bytes of one block in one layer; of a recurrent layer, whose blocks are states, those of its state. */
 export function kvLayerBlockBytes(layer: KvLayerSpec, blockTokens: number): number {
   return layer.state === undefined ? kvVectorBytes(layer) * blockTokens : stateBytes(layer.state);
 }

@@ -95,7 +95,7 @@ export interface MatrixRows {
   /** Elements of the format's dtype, little-endian. `affine`: rows · cols / groupSize. `k-quant`: d, rows · cols / 256.
    * `symmetric`: rows · cols / 32. `lut4`: as many or, with `f16-i8`, rows · cols / 256; with `e8m0` bytes; with `f32-e4m3` rows. */
   readonly scales?: Uint8Array;
-  /** As many. `affine`: biases. `k-quant`: dmin, where it has minima. */
+  /** As many as there are scales. `affine`: biases. `k-quant`: dmin, where it has minima. */
   readonly biases?: Uint8Array;
   /**
    * `k-quant`: two bytes for every 32 columns: s and m of a group of 32, or what two groups of 16 have. `lut4` with `f16-i8` or
@@ -132,6 +132,7 @@ export interface RowBytes {
   readonly subscales: number;
 }
 
+/** What one row takes in each array, as stored; 0 for arrays that the format does not have. */
 export function rowBytes(cols: number, format: MatrixFormat): RowBytes {
   switch (format.kind) {
     case 'float':

@@ -140,6 +140,7 @@ export class ConfigFields {
     return found[1];
   }
 
+  /** A string; null if absent. */
   text(names: string | readonly string[]): string | null {
     const found = this.#find(asList(names));
     if (found === undefined) return null;

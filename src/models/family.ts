@@ -34,9 +34,9 @@ export interface RecordOptions {
    * more operation in every step. Row by row the results are the same.
    */
   readonly selectEarly: boolean;
-  /** Whose rows tokens of pictures name. Default: none. */
+  /** The slab whose rows tokens of pictures name in place of an id. Default: none. */
   readonly features?: FeatureSlab | null;
-  /** Layers, from the first on, behind which more of such a row is added: its second run of columns, its third and so on. Default 0. */
+  /** The first so many layers each add a further run of columns of such a row: layer 0 the second, layer 1 the third (DeepStack). Default 0. */
   readonly addedLevels?: number;
   /** Layers in which tokens of a picture see each other, whichever comes first. Default: none. */
   readonly ahead?: LookingAhead | null;

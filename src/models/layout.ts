@@ -32,6 +32,7 @@ export interface MatrixPart {
   readonly again?: boolean;
 }
 
+/** A shape in which a tensor may be stored, and what makes the rows of a matrix of its numbers. */
 export interface StoredShape {
   readonly shape: readonly number[];
   readonly make: (values: Float32Array) => Float32Array;
@@ -49,7 +50,7 @@ export interface StackedRows {
   readonly every?: number;
   /** The tensor is `[stack, cols, n]`. */
   readonly transposed?: boolean;
-  /** A tensor that is there where it is stored so. Default: itself. */
+  /** Name of a tensor by which a checkpoint that stores it so is known. Default: `name`. */
   readonly sign?: string;
   /** Name of a tensor `[stack, n]` with the biases of the rows. Default: they have none. */
   readonly bias?: string;
@@ -62,7 +63,7 @@ export interface ExpertStack {
   readonly chosen: number;
 }
 
-/** A matrix that holds one after the other those of a layer's heads, each read by itself. */
+/** A matrix that holds the matrices of a layer's heads, one after the other; each head is multiplied with its own (Ops.headLinear). */
 export interface HeadStack {
   readonly count: number;
 }
@@ -161,6 +162,7 @@ export interface WeightLayout {
   readonly vectors: readonly VectorSpec[];
   /** At least one where layers rotate. */
   readonly ropes: readonly RopeSpec[];
+  /** Parts of the cache, in the order of their layers. */
   readonly cache: readonly CacheLayer[];
   /** Placement groups: embedding, each layer with its KV, head. */
   readonly groups: number;
@@ -211,6 +213,6 @@ export interface Weights {
   rope(key: string): RopeTable;
   /** What operations call a layer's K and V, or its state. No such function: as the layer is called. */
   cache?(layer: number, kind: CacheKind): number;
-  /** What keys are freed of, by the name of their cache; null, or no such function, where they are stored as they are. */
+  /** The mean and scale that keys are stored without, by what operations call their cache; null, or no such function: keys are stored as they are. */
   centre?(cache: number): KeyCentre | null;
 }
