@@ -216,7 +216,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       checkScan(node, state.shape);
       const inputs = { x: r.tensor(x), steps: r.tensor(steps), decay: vector(decay) };
       const buffers = { ...inputs, tables: state.tables, state: state.buffer, out: r.tensor(out) };
-      return [bound(selectiveScanKernel(node, state, fixedLanes(r.capabilities)), r, buffers)];
+      return [bound(selectiveScanKernel(node, state), r, buffers)];
     }
     case 'gate': {
       const { x, gate, norm, out } = node;
