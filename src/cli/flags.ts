@@ -11,6 +11,9 @@ import { addRopeFlags, overridesOf, type RopeFlags } from './rope-flags.js';
 
 export { bytes, integer, integers, number } from './flag-numbers.js';
 
+/** Of all commands that open a model. */
+export const MMPROJ_HELP = 'GGUF file that sees for a GGUF model (default: the only mmproj file beside it)';
+
 export const CLI_LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 export type CliLogLevel = (typeof CLI_LOG_LEVELS)[number];
 
@@ -121,6 +124,7 @@ export function addEngineFlags(command: Command): Command {
     '--tokenizer <model>',
     'folder, GGUF file or hub id that tokenizer and chat template come from (default: the model)',
   );
+  command.option('--mmproj <file>', MMPROJ_HELP);
   return addHubFlags(command);
 }
 
@@ -132,6 +136,7 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly precision?: 'default' | 'reference';
   readonly deterministic?: boolean;
   readonly tokenizer?: string;
+  readonly mmproj?: string;
   readonly autotune?: AutotuneMode;
   readonly quantize?: '4' | '8';
   readonly maxContext?: number;
@@ -179,6 +184,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.precision === undefined ? {} : { precision: flags.precision }),
     ...(flags.deterministic === undefined ? {} : { deterministic: flags.deterministic }),
     ...(flags.tokenizer === undefined ? {} : { tokenizer: flags.tokenizer }),
+    ...(flags.mmproj === undefined ? {} : { mmproj: flags.mmproj }),
     ...(flags.autotune === undefined ? {} : { autotune: flags.autotune }),
     ...(flags.quantize === undefined ? {} : { quantize: flags.quantize === '4' ? 4 : 8 }),
     ...(maxContext === undefined ? {} : { maxContext }),

@@ -6,7 +6,7 @@ import type { MemoryUse } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
-import { addHubFlags, bytes, type HubFlags, hubOptions, integer } from './flags.js';
+import { addHubFlags, bytes, type HubFlags, hubOptions, integer, MMPROJ_HELP } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 import { Option } from './option.js';
@@ -18,6 +18,7 @@ interface InspectFlags extends HubFlags, KvFlags, RopeFlags {
   readonly quantize?: '4' | '8';
   readonly memory?: number;
   readonly cpuExperts?: number;
+  readonly mmproj?: string;
   readonly json?: boolean;
 }
 
@@ -52,6 +53,7 @@ export function addInspectCommand(program: Command): void {
       'with --device webgpu: sizes as if the experts of the first so many layers stayed in host memory',
       integer(0),
     )
+    .option('--mmproj <file>', MMPROJ_HELP)
     .option('--json', 'print as JSON');
   addHubFlags(addRopeFlags(addKvFlags(command)))
     .addHelpText(
@@ -104,7 +106,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     onProgress: (p) =>
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),
   }).finally(() => bar.done());
-  await using opened = await openModel(folder, overridesOf(flags));
+  await using opened = await openModel(folder, overridesOf(flags), flags.mmproj);
   const kv = await settleKvPlan(kvOptions(flags), {
     calibration: typeof flags.kvCalibration === 'string' ? flags.kvCalibration : undefined,
     layers: opened.definition.facts.cache,

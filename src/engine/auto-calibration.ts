@@ -40,7 +40,11 @@ export async function autoCalibration(
 ): Promise<KvCalibration | null> {
   if (weights.kind !== 'folder') return null;
   const hash = createHash('sha256');
-  for (const part of [await weightsFingerprint(weights.path), model.facts.identity, `${quantize}`])
+  for (const part of [
+    await weightsFingerprint(weights.path, weights.mmproj),
+    model.facts.identity,
+    `${quantize}`,
+  ])
     hash.update(`${part}\n`);
   for (const text of CALIBRATION_TEXTS) hash.update(text);
   if (weights.tokenizer !== undefined) hash.update(`\n${weights.tokenizer}`);

@@ -273,7 +273,7 @@ export async function openWeights(config: HostConfig): Promise<OpenModel> {
       [Symbol.asyncDispose]: async () => {},
     };
   }
-  return await openModel(weights.path, config.hfOverrides);
+  return await openModel(weights.path, config.hfOverrides, weights.mmproj);
 }
 
 export function quantization(config: HostConfig): Quantization | undefined {

@@ -9,7 +9,7 @@ import type { ContextRaise } from './core-errors.js';
 import type { HostOption } from './option-table.js';
 import type { Pooling } from './pooling.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
-import type { TextPlace } from './texts/text-origin.js';
+import type { ModelPlace } from './texts/text-origin.js';
 import type {
   DeviceChoice,
   EngineInfo,
@@ -24,7 +24,7 @@ import type {
 
 /** Weights from a folder, or made up in the sizes of a known model (benchmarks). */
 export type WeightOrigin =
-  | ({ readonly kind: 'folder' } & TextPlace)
+  | ({ readonly kind: 'folder' } & ModelPlace)
   | { readonly kind: 'shape'; readonly name: string; readonly vocab?: number };
 
 /** All that the engine's thread needs in order to load: the options it is told (option-table.ts); undefined means the default. */

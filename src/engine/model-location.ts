@@ -1,7 +1,7 @@
 /** From a model argument to a folder, or a GGUF file, on disk. */
 
 import { localModel } from '../weights/local-model.js';
-import type { TextPlace } from './texts/text-origin.js';
+import type { ModelPlace } from './texts/text-origin.js';
 import type { EngineOptions } from './types.js';
 
 type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLog'>;
@@ -9,12 +9,15 @@ type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLo
 /** The model, and what is to be its tokenizer. Errors: see `resolveModel`. */
 export async function locatePlace(
   model: string,
-  { tokenizer, ...options }: LocateOptions & Pick<EngineOptions, 'tokenizer'>,
-): Promise<TextPlace> {
-  const path = await locateModel(model, options);
-  if (tokenizer === undefined) return { path };
+  { tokenizer, mmproj, ...options }: LocateOptions & Pick<EngineOptions, 'tokenizer' | 'mmproj'>,
+): Promise<ModelPlace> {
+  const place = {
+    path: await locateModel(model, options),
+    ...(mmproj === undefined ? {} : { mmproj }),
+  };
+  if (tokenizer === undefined) return place;
   const { revision: _, ...hub } = options.hub ?? {};
-  return { path, tokenizer: await locateModel(tokenizer, { ...options, hub }, true) };
+  return { ...place, tokenizer: await locateModel(tokenizer, { ...options, hub }, true) };
 }
 
 /**

@@ -84,6 +84,7 @@ export const OPTION_TABLE = {
   pooling: caller(oneOf(POOLINGS)),
   sampling: caller(ANY),
   tokenizer: caller(text('a folder, a GGUF file or a hub id')),
+  mmproj: caller(text('the path of a GGUF file')),
   toolFormat: caller(text('the name of a format')),
   name: caller(text('a string that is not empty')),
   hub: caller(ANY),

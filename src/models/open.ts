@@ -1,5 +1,6 @@
 /** A model opened, by its format: its config, and its weights under the names that families use. */
 
+import { KvantError } from '../errors.js';
 import type { Notice } from '../notice.js';
 import { Checkpoint } from '../weights/checkpoint.js';
 import type { JsonObject } from '../weights/folder-files.js';
@@ -25,7 +26,7 @@ export interface OpenModel extends AsyncDisposable {
 }
 
 /** What a format gives: a config as config.json has it, and tensors by name. */
-interface WeightFiles extends PlainWeights {
+export interface WeightFiles extends PlainWeights {
   readonly config: JsonObject;
   equal(a: string, b: string): Promise<boolean>;
   close(): Promise<void>;
@@ -36,27 +37,31 @@ interface WeightFiles extends PlainWeights {
  * these two as well.
  *
  * @param overrides fields that replace those of config.json
+ * @param mmproj of a GGUF file: what sees for it. Default: the only such file beside it
  * @throws KvantError those of `Checkpoint.open`, `GgufSource.open` and `parseModelConfig`
  * @example
  * await using model = await openModel('models/demo-text');
  * model.definition.facts.layers
  */
-export async function openModel(path: string, overrides: JsonObject = {}): Promise<OpenModel> {
+export async function openModel(
+  path: string,
+  overrides: JsonObject = {},
+  mmproj?: string,
+): Promise<OpenModel> {
   if (await isGgufFile(path)) {
-    const { GgufSource } = await import('./gguf/source.js');
-    const { projectorNotice } = await import('./gguf/projector.js');
-    const source = await GgufSource.open(path);
-    const { bakedNorms, bakedDecays } = source.architecture;
-    const model = await define(
-      source,
-      path,
-      bakedNorms ? BAKED : bakedDecays ? BAKED_DECAYS : null,
-      overrides,
-    );
-    const beside = await projectorNotice(path);
-    return beside === undefined ? model : { ...model, notices: [...model.notices, beside] };
+    const { openGguf } = await import('./gguf/open-gguf.js');
+    return await openGguf(path, mmproj, (source, baked) => define(source, path, baked, overrides));
   }
+  if (mmproj !== undefined) throw noProjector(path);
   return await define(await Checkpoint.open(path), `${path}/config.json`, null, overrides);
+}
+
+function noProjector(path: string): KvantError {
+  return new KvantError('invalid-option', `${path} is no GGUF file, and takes no mmproj file`, {
+    kind: 'invalid-request',
+    where: 'mmproj',
+    fix: 'Leave `mmproj` (--mmproj) out: a folder of safetensors holds what sees itself.',
+  });
 }
 
 async function define(
@@ -89,10 +94,6 @@ const BLIND: Notice = {
   message: 'the weights hold nothing that sees, though config.json speaks of it: pictures are refused',
   fields: { field: 'vision_config' },
 };
-
-/** What is stored as it is used. */
-const BAKED = /(norm\.weight|\.A_log)$/;
-const BAKED_DECAYS = /\.A_log$/;
 
 /** The same model whose norms are stored as they multiply, or decays as they are used. */
 function withBaked(definition: ModelDefinition, baked: RegExp): ModelDefinition {

@@ -7,6 +7,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { chooseProjector } from './gguf-files.js';
 import { isGgufFile } from './gguf-path.js';
 import { findWeights } from './shards.js';
 
@@ -15,13 +16,18 @@ const SAMPLE_BYTES = 4096;
 
 /**
  * 32 hexadecimal digits of all config.json, and of each safetensors file, or of the GGUF file, its name, size, date, and samples of its bytes from
- * the first (its header) to the last.
+ * the first (its header) to the last; of a GGUF file also of what sees for it.
+ *
+ * @param mmproj what sees, where it was asked for
  */
-export async function weightsFingerprint(path: string): Promise<string> {
+export async function weightsFingerprint(path: string, mmproj?: string): Promise<string> {
   const hash = createHash('sha256');
-  // Of a set each file has its name from the first, and they are written together.
-  if (await isGgufFile(path)) await addFile(hash, dirname(path), basename(path));
-  else await addFolder(hash, path);
+  if (await isGgufFile(path)) {
+    // Of a set each file has its name from the first, and they are written together.
+    await addFile(hash, dirname(path), basename(path));
+    const projector = (await chooseProjector(path, mmproj))?.path;
+    if (projector !== undefined) await addFile(hash, dirname(projector), basename(projector));
+  } else await addFolder(hash, path);
   return hash.digest('hex').slice(0, 32);
 }
 

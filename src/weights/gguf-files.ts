@@ -1,9 +1,10 @@
 /** Which GGUF files of a folder or repository are models, and which of them was asked for. */
 
 import { readdir } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { isGgufName } from './foreign-formats.js';
+import { isGgufFile } from './gguf-path.js';
 
 /** Files shown in an error. */
 const MOST_NAMED = 12;
@@ -26,6 +27,31 @@ export function ggufModels(names: readonly string[]): string[] {
 export async function projectorsOf(folder: string): Promise<string[]> {
   const names = await readdir(folder).catch(() => []);
   return names.filter((name) => isGgufName(name) && PROJECTOR.test(name)).sort();
+}
+
+export interface ChosenProjector {
+  readonly path: string;
+  /** It was asked for. Else it lies beside the model. */
+  readonly given: boolean;
+}
+
+/**
+ * What sees for a GGUF model: the file that was given, else the only one beside it.
+ * @throws KvantError `weights-missing` where a given one is not there
+ */
+export async function chooseProjector(model: string, given?: string): Promise<ChosenProjector | undefined> {
+  if (given !== undefined) {
+    if (await isGgufFile(given)) return { path: given, given: true };
+    throw new KvantError('weights-missing', `${given} is no GGUF file`, {
+      kind: 'not-found',
+      where: given,
+      fix: 'Give the path of an mmproj file, as it is published beside the GGUF model.',
+    });
+  }
+  const [only, ...others] = await projectorsOf(dirname(model));
+  return only === undefined || others.length > 0
+    ? undefined
+    : { path: join(dirname(model), only), given: false };
 }
 
 /**

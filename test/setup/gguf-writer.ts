@@ -29,6 +29,8 @@ export const f32 = (value: number): Value => ({ type: 'f32', value });
 export const bool = (value: boolean): Value => ({ type: 'bool', value: value ? 1 : 0 });
 export const string = (value: string): Value => ({ type: 'string', value });
 export const strings = (value: readonly string[]): Value => ({ type: 'strings', value });
+export const u32s = (value: readonly number[]): Value => ({ type: 'u32s', value });
+export const bools = (value: readonly number[]): Value => ({ type: 'bools', value });
 export const i32s = (value: readonly number[]): Value => ({ type: 'i32s', value });
 export const f32s = (value: readonly number[]): Value => ({ type: 'f32s', value });
 

@@ -47,7 +47,7 @@ export async function openPrefixes(
   // A folder may hold other weights tomorrow.
   const identity = identify(
     weights.kind === 'folder'
-      ? await weightsFingerprint(weights.path)
+      ? await weightsFingerprint(weights.path, weights.mmproj)
       : `${weights.name} ${weights.vocab ?? ''}`,
   );
   const disk = await DiskTier.open({

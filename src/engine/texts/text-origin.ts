@@ -6,6 +6,12 @@ export interface TextPlace {
   readonly tokenizer?: string;
 }
 
+/** Files of a model. */
+export interface ModelPlace extends TextPlace {
+  /** A GGUF file of what sees for a GGUF model, where it was asked for. */
+  readonly mmproj?: string;
+}
+
 /** Where the text side of a model comes from: a thread of its own makes itself another. */
 export type TextOrigin =
   | ({ readonly kind: 'folder' } & TextPlace)

@@ -2,11 +2,15 @@
 
 import { KvantError } from '../../errors.js';
 import { parseModelConfig } from '../../models/families.js';
+import type { SightFiles } from '../../models/gguf/seeing-source.js';
 import type { VideoDefinition, VisionDefinition } from '../../models/vision/tower.js';
 import { readJsonObject } from '../../text/json-file.js';
+import { chooseProjector } from '../../weights/gguf-files.js';
+import { isGgufFile } from '../../weights/gguf-path.js';
 import { asKvantError } from '../core-errors.js';
 import type { HostInfo, WeightOrigin } from '../messages.js';
 import type { ModelText } from '../model-text.js';
+import type { ModelPlace } from '../texts/text-origin.js';
 import type { EngineOptions } from '../types.js';
 import { pictureAccess } from './picture-access.js';
 import { PictureReader } from './picture-reader.js';
@@ -33,12 +37,14 @@ export async function openVision(
   try {
     const access = await pictureAccess(options);
     // The engine's thread has the same definition; functions do not pass between threads.
-    const json = await readJsonObject(weights.path, 'config.json', 'model-config');
-    const { vision: definition } = parseModelConfig(json ?? {}, undefined, undefined, options.hfOverrides);
-    if (definition === null) return null;
+    const gguf = await ofGguf(weights);
+    const json = gguf?.config ?? (await readJsonObject(weights.path, 'config.json', 'model-config'));
+    const parsed = parseModelConfig(json ?? {}, undefined, undefined, options.hfOverrides);
+    if (parsed.vision === null) return null;
+    const definition = gguf === undefined ? parsed.vision : { ...parsed.vision, processor: gguf.processor };
     const imageToken = imageTokenOf(definition, text);
     return {
-      reader: await PictureReader.open(weights.path, definition, {
+      reader: await PictureReader.open(gguf === undefined ? weights.path : null, definition, {
         access,
         mostTokens: limits.maxContext,
         thread: options.worker ?? true,
@@ -54,6 +60,15 @@ export async function openVision(
     options.onLog?.({ level: 'warn', message: `pictures are refused: ${message}`, fields: { fix } });
     return null;
   }
+}
+
+/** Of a GGUF file that sees: what its mmproj file says. */
+async function ofGguf({ path, mmproj }: ModelPlace): Promise<SightFiles | undefined> {
+  if (!(await isGgufFile(path))) return undefined;
+  const projector = await chooseProjector(path, mmproj);
+  if (projector === undefined) return undefined;
+  const { readSight } = await import('../../models/gguf/seeing-source.js');
+  return await readSight(path, projector.path);
 }
 
 /** Errors: `tokenizer-broken` where no token has the text. */

@@ -101,23 +101,27 @@ export class PictureReader {
   }
 
   /**
-   * For the model in a folder.
+   * For the model in a folder; null where there is none, and `vision` has all.
    * Errors: `invalid-preprocessor`.
    */
   static async open(
-    folder: string,
+    folder: string | null,
     vision: VisionDefinition,
     options: PictureReaderOptions,
   ): Promise<PictureReader> {
     const config =
-      vision.processor ?? (await readProcessorJson(folder, 'preprocessor_config.json', 'image_processor'));
+      vision.processor ??
+      (folder === null
+        ? undefined
+        : await readProcessorJson(folder, 'preprocessor_config.json', 'image_processor'));
     if (config === undefined)
       throw new KvantError('invalid-preprocessor', `${folder} has no preprocessor_config.json.`, {
         kind: 'model',
         where: 'preprocessor_config.json',
         fix: 'Fetch the model again: without the file nobody knows how its pictures are made.',
       });
-    const videos = await readProcessorJson(folder, VIDEO_FILE, 'video_processor');
+    const videos =
+      folder === null ? undefined : await readProcessorJson(folder, VIDEO_FILE, 'video_processor');
     return new PictureReader(vision, config, videos ?? {}, options);
   }
 

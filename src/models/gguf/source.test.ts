@@ -89,29 +89,27 @@ describe('a GGUF file as a model', () => {
     ]);
   });
 
-  it('tells of what sees for it and lies beside it, for nothing reads that', async () => {
+  it('tells of what lies beside it to see for it, and cannot be used', async () => {
     const path = join(folder, 'mmproj-tiny-F16.gguf');
     const metadata = {
       'general.architecture': string('clip'),
-      'clip.projector_type': string('gemma3'),
+      'clip.projector_type': string('ultravox'),
     };
     await writeFile(path, ggufBytes({ metadata, tensors: [plain('v.post_ln', [32])] }));
-    const told = {
-      message: expect.stringMatching(/not read from GGUF files: pictures are refused/) as string,
-      fields: { file: 'mmproj-tiny-F16.gguf', projector: 'gemma3' },
+    const told = async (): Promise<unknown> => {
+      await using model = await opened();
+      return model.notices;
     };
-    {
-      await using model = await opened();
-      expect(model.notices).toEqual([told]);
-    }
+    const fields = { file: 'mmproj-tiny-F16.gguf', fix: expect.stringContaining('qwen3vl') as string };
+    expect(await told()).toEqual([
+      { message: expect.stringMatching(/^pictures are refused: .*"ultravox"/) as string, fields },
+    ]);
     await writeFile(path, 'GGUF');
-    {
-      await using model = await opened();
-      expect(model.notices).toEqual([{ ...told, fields: { file: 'mmproj-tiny-F16.gguf' } }]);
-    }
+    expect(await told()).toMatchObject([
+      { message: expect.stringContaining('pictures are refused') as string },
+    ]);
     await rm(path);
-    await using model = await opened();
-    expect(model.notices).toEqual([]);
+    expect(await told()).toEqual([]);
   });
 
   it.each<[string, Record<string, Value>, string, RegExp]>([

@@ -16,6 +16,8 @@ export interface PatchConvolution {
   readonly frames: number | null;
 }
 
+const kept = (values: Float32Array): Float32Array => values;
+
 /** Columns of a matrix up to a multiple that kernels take. */
 export function paddedColumns(count: number): number {
   return Math.ceil(count / 4) * 4;
@@ -97,7 +99,9 @@ export class TowerWeights {
         return values[row * cols + (col % area) * CHANNELS + Math.floor(col / area)]!;
       });
     const part = this.part(name, hiddenSize);
-    this.matrix(key, cols, [{ ...part, stored: [{ shape: [hiddenSize, cols], make }] }]);
+    // GGUF files have it as a convolution.
+    const convolution = { shape: [hiddenSize, CHANNELS, patchSize, patchSize], make: kept };
+    this.matrix(key, cols, [{ ...part, stored: [{ shape: [hiddenSize, cols], make }, convolution] }]);
     return part.name;
   }
 

@@ -1,0 +1,7 @@
+/** The kinds of mmproj files that are read. A kind is a page's entry, and nothing more here. */
+
+import { ENCODER_KINDS } from './projector-encoders.js';
+import { QWEN_KINDS } from './projector-qwen.js';
+import type { ProjectorKind } from './projector-rules.js';
+
+export const PROJECTOR_KINDS: readonly ProjectorKind[] = [...QWEN_KINDS, ...ENCODER_KINDS];

@@ -1,0 +1,87 @@
+/** Tensors of an mmproj file that one of a checkpoint is made of. */
+
+import { type MatrixRows, type MatrixSource, rowBytes, type VectorSource } from '../../device/weights.js';
+import { KvantError } from '../../errors.js';
+
+const ARRAYS = ['data', 'scales', 'biases', 'subscales'] as const;
+
+/**
+ * Rows of several matrices, one behind the other.
+ * @throws KvantError `weights-tensor-dtype` where they are of several types
+ */
+export function joinedRows(name: string, parts: readonly MatrixSource[]): MatrixSource {
+  const [first, ...others] = parts as [MatrixSource, ...MatrixSource[]];
+  if (others.length === 0) return first;
+  const { cols, format } = first;
+  const odd = others.find((part) => JSON.stringify(part.format) !== JSON.stringify(format));
+  if (odd !== undefined)
+    throw new KvantError('weights-tensor-dtype', `${odd.name} is of another type than ${first.name}`, {
+      kind: 'model',
+      where: odd.name,
+      fix: 'Take an mmproj file in F16 or BF16.',
+    });
+  const each = rowBytes(cols, format);
+  const rows = parts.reduce((sum, part) => sum + part.rows, 0);
+  return {
+    name,
+    rows,
+    cols,
+    format,
+    async readRows(start, end): Promise<MatrixRows> {
+      const out: { -readonly [K in keyof MatrixRows]: MatrixRows[K] } = {
+        data: new Uint8Array((end - start) * each.data),
+      };
+      let first = 0;
+      for (const part of parts) {
+        const [from, to] = [Math.max(start, first), Math.min(end, first + part.rows)];
+        if (from < to) {
+          const read = await part.readRows(from - first, to - first);
+          for (const array of ARRAYS) {
+            const bytes = read[array];
+            if (bytes === undefined || each[array] === 0) continue;
+            out[array] ??= new Uint8Array((end - start) * each[array]);
+            out[array].set(bytes, (from - start) * each[array]);
+          }
+        }
+        first += part.rows;
+      }
+      return out;
+    },
+  };
+}
+
+/** Numbers of several vectors, one behind the other. */
+export function joinedNumbers(name: string, parts: readonly VectorSource[]): VectorSource {
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  return {
+    name,
+    length,
+    async read() {
+      const out = new Float32Array(length);
+      let at = 0;
+      for (const part of parts) {
+        out.set(await part.read(), at);
+        at += part.length;
+      }
+      return out;
+    },
+  };
+}
+
+/** Convolutions `[rows, channels, y, x]` of the frames as one `[rows, channels, frame, y, x]`. `area`: of a patch. */
+export function joinedFrames(name: string, parts: readonly VectorSource[], area: number): VectorSource {
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  return {
+    name,
+    length,
+    async read() {
+      const frames = await Promise.all(parts.map((part) => part.read()));
+      const out = new Float32Array(length);
+      for (let run = 0; run < length / parts.length / area; run++)
+        frames.forEach((frame, f) => {
+          out.set(frame.subarray(run * area, (run + 1) * area), (run * frames.length + f) * area);
+        });
+      return out;
+    },
+  };
+}

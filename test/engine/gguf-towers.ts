@@ -1,0 +1,400 @@
+/**
+ * Models that see as a GGUF file and an mmproj file beside it, written with the names and the changes of llama.cpp's converters
+ * (conversion/qwenvl.py, qwen3vl.py, gemma.py, smolvlm.py, llava.py, intern_vision.py, lfm2.py; names: gguf-py's tensor_mapping.py).
+ */
+
+import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Q8_0, quantise } from '../setup/gguf-quantise.js';
+import {
+  bool,
+  bools,
+  f32,
+  f32s,
+  ggufBytes,
+  string,
+  strings,
+  u32,
+  u32s,
+  type Value,
+  type WrittenTensor,
+} from '../setup/gguf-writer.js';
+import { type Named, paired, published, rowsOf, writeGguf } from '../setup/published-tensors.js';
+import { readJson } from './vision-fixtures.js';
+
+type Json = Record<string, unknown>;
+type Sizes = Record<string, number>;
+
+const TEXT_NAMES: Record<string, string> = {
+  input_layernorm: 'attn_norm',
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.q_norm': 'attn_q_norm',
+  'self_attn.k_norm': 'attn_k_norm',
+  'mlp.gate_proj': 'ffn_gate',
+  'mlp.up_proj': 'ffn_up',
+  'mlp.down_proj': 'ffn_down',
+};
+
+function tokensOf(folder: string): string[] {
+  if (!existsSync(join(folder, 'tokenizer.json'))) return [];
+  const { model, added_tokens: added } = readJson(folder, 'tokenizer.json') as {
+    model: { vocab: Record<string, number> };
+    added_tokens: { id: number; content: string }[];
+  };
+  const tokens: string[] = [];
+  for (const [token, id] of Object.entries(model.vocab)) tokens[id] = token;
+  for (const { id, content } of added) tokens[id] = content;
+  return Array.from(tokens, (token) => token ?? '');
+}
+
+/** @param arch as the file calls it */
+export async function writeText(folder: string, arch: string, path: string): Promise<void> {
+  const { tensors } = await published(folder);
+  const config = readJson(folder, 'config.json');
+  const text = config.text_config as Sizes & Record<string, Json>;
+  const heads = text.num_attention_heads!;
+  const headDim = text.head_dim ?? text.hidden_size! / heads;
+  const gemma = arch === 'gemma3';
+  const rope = text.rope_parameters as unknown as Sizes & Record<string, Sizes>;
+  const at = (key: string): string => `${arch}.${key}`;
+  const axes = rope.mrope_section as unknown as number[] | undefined;
+  const metadata: Record<string, Value> = {
+    'general.architecture': string(arch),
+    [at('block_count')]: u32(text.num_hidden_layers!),
+    [at('context_length')]: u32(text.max_position_embeddings!),
+    [at('embedding_length')]: u32(text.hidden_size!),
+    [at('feed_forward_length')]: u32(text.intermediate_size!),
+    [at('attention.head_count')]: u32(heads),
+    [at('attention.head_count_kv')]: u32(text.num_key_value_heads!),
+    [at('attention.key_length')]: u32(headDim),
+    [at('attention.value_length')]: u32(headDim),
+    [at('attention.layer_norm_rms_epsilon')]: f32(text.rms_norm_eps!),
+    [at('rope.freq_base')]: f32(gemma ? rope.full_attention!.rope_theta! : rope.rope_theta!),
+    ...(axes === undefined ? {} : { [at('rope.dimension_sections')]: u32s([...axes, 0]) }),
+    ...(gemma
+      ? {
+          [at('attention.sliding_window')]: u32(text.sliding_window!),
+          [at('attention.sliding_window_pattern')]: u32(2),
+          [at('attention.scale')]: f32(text.query_pre_attn_scalar! ** -0.5),
+          [at('rope.freq_base_swa')]: f32(rope.sliding_attention!.rope_theta!),
+        }
+      : {}),
+    'tokenizer.ggml.model': string('gpt2'),
+    'tokenizer.ggml.tokens': strings(tokensOf(folder)),
+    'tokenizer.ggml.eos_token_id': u32(text.eos_token_id!),
+  };
+  const own = tensors.flatMap((tensor): Named[] => {
+    const name = tensor.name.replace(
+      /^(model\.language_model\.|language_model\.model\.|model\.text_model\.|model\.)/,
+      '',
+    );
+    if (name === 'embed_tokens.weight') return [{ ...tensor, name: 'token_embd.weight' }];
+    const plus = (one: Named): Named =>
+      gemma && /norm\.weight$/.test(tensor.name) ? { ...one, values: one.values.map((w) => w + 1) } : one;
+    if (name === 'norm.weight') return [plus({ ...tensor, name: 'output_norm.weight' })];
+    const [, layer, inner, kind] = /^layers\.(\d+)\.(.*)\.(weight|bias)$/.exec(name) ?? [];
+    if (layer === undefined || /vision|visual/.test(tensor.name)) return [];
+    const gemmas: Record<string, string> = {
+      post_attention_layernorm: 'post_attention_norm',
+      pre_feedforward_layernorm: 'ffn_norm',
+      post_feedforward_layernorm: 'post_ffw_norm',
+    };
+    const to =
+      (gemma ? gemmas[inner!] : undefined) ?? { ...TEXT_NAMES, post_attention_layernorm: 'ffn_norm' }[inner!];
+    if (to === undefined) throw new Error(`nothing is known of ${tensor.name}`);
+    const stored = { ...tensor, name: `blk.${layer}.${to}.${kind}` };
+    const count = { attn_q: heads, attn_k: text.num_key_value_heads! }[to];
+    if (arch === 'llama' && count !== undefined) return [{ ...stored, values: paired(stored, count) }];
+    return [plus(stored)];
+  });
+  await writeGguf(path, metadata, own);
+}
+
+type Rename = readonly (readonly [RegExp, string])[];
+
+const SIGLIP: Rename = [
+  [/^.*embeddings\.patch_embedding/, 'v.patch_embd'],
+  [/^.*embeddings\.position_embedding/, 'v.position_embd'],
+  [/^.*embeddings\.class_embedding/, 'v.class_embd'],
+  [/^.*pre_layrnorm/, 'v.pre_ln'],
+  [/^.*post_layernorm/, 'v.post_ln'],
+  [/^.*encoder\.layers\.(\d+)\.layer_norm([12])/, 'v.blk.$1.ln$2'],
+  [/^.*encoder\.layers\.(\d+)\.self_attn\.([qkv])_proj/, 'v.blk.$1.attn_$2'],
+  [/^.*encoder\.layers\.(\d+)\.self_attn\.out_proj/, 'v.blk.$1.attn_out'],
+  [/^.*encoder\.layers\.(\d+)\.mlp\.fc1/, 'v.blk.$1.ffn_up'],
+  [/^.*encoder\.layers\.(\d+)\.mlp\.fc2/, 'v.blk.$1.ffn_down'],
+];
+const BLOCKS: Rename = [
+  [/^.*visual\.patch_embed\.proj/, 'v.patch_embd'],
+  [/^.*visual\.pos_embed/, 'v.position_embd'],
+  [/^.*visual\.blocks\.(\d+)\.norm([12])/, 'v.blk.$1.ln$2'],
+  [/^.*visual\.blocks\.(\d+)\.attn\.qkv/, 'v.blk.$1.attn_qkv'],
+  [/^.*visual\.blocks\.(\d+)\.attn\.proj/, 'v.blk.$1.attn_out'],
+  [/^.*visual\.blocks\.(\d+)\.mlp\.(gate|up|down)_proj/, 'v.blk.$1.ffn_$2'],
+  [/^.*visual\.blocks\.(\d+)\.mlp\.(?:linear_)?fc1/, 'v.blk.$1.ffn_up'],
+  [/^.*visual\.blocks\.(\d+)\.mlp\.(?:linear_)?fc2/, 'v.blk.$1.ffn_down'],
+  [/^.*visual\.merger\.(?:ln_q|norm)/, 'v.post_ln'],
+  [/^.*visual\.merger\.(?:mlp\.0|linear_fc1)/, 'mm.0'],
+  [/^.*visual\.merger\.(?:mlp\.2|linear_fc2)/, 'mm.2'],
+];
+
+interface Kind {
+  readonly type: string;
+  readonly names: Rename;
+  readonly keys?: (config: Json, section: Sizes, processor: Json) => Record<string, Value>;
+  /** What else a converter does. */
+  readonly change?: (tensor: Named, section: Sizes) => Named[];
+}
+
+const V = 'clip.vision.';
+const SCALE = `${V}projector.scale_factor`;
+const side = (size: unknown): number => [size].flat()[0] as number;
+/** Three tensors of one, and the frames of a patch apart. */
+const apart =
+  (split: boolean) =>
+  (tensor: Named): Named[] => {
+    const { name, shape, values } = tensor;
+    if (split && name.includes('attn_qkv')) {
+      const rows = shape[0]! / 3;
+      return ['q', 'k', 'v'].map((one, i) => {
+        const part =
+          shape.length === 1
+            ? { shape: [rows], values: values.slice(i * rows, (i + 1) * rows) }
+            : rowsOf(tensor, i * rows, (i + 1) * rows);
+        return { ...part, name: name.replace('attn_qkv', `attn_${one}`) };
+      });
+    }
+    if (name !== 'v.patch_embd.weight') return [tensor];
+    const [rows, channels, frames, height, width] = shape as [number, number, number, number, number];
+    return Array.from({ length: frames }, (_, frame) => {
+      const area = height * width;
+      const out = new Float32Array(rows * channels * area);
+      for (let run = 0; run < rows * channels; run++)
+        out.set(
+          values.subarray((run * frames + frame) * area, (run * frames + frame + 1) * area),
+          run * area,
+        );
+      const end = frame === 0 ? '' : `.${frame}`;
+      return { name: name + end, shape: [rows, channels, height, width], values: out };
+    });
+  };
+
+const pixels = (_: Json, __: Sizes, processor: Json): Record<string, Value> => {
+  const size = (processor.size ?? {}) as Sizes;
+  return {
+    [`${V}image_min_pixels`]: u32((processor.min_pixels as number) ?? size.shortest_edge!),
+    [`${V}image_max_pixels`]: u32((processor.max_pixels as number) ?? size.longest_edge!),
+  };
+};
+
+export const KINDS: Record<string, Kind> = {
+  'qwen2.5-vl': {
+    type: 'qwen2.5vl_merger',
+    names: BLOCKS,
+    keys: (config, section, processor) => ({
+      ...pixels(config, section, processor),
+      'clip.use_silu': bool(true),
+      [`${V}n_wa_pattern`]: u32((section.fullatt_block_indexes as unknown as number[])[0]! + 1),
+    }),
+    change: apart(true),
+  },
+  'qwen2-vl': { type: 'qwen2vl_merger', names: BLOCKS, keys: pixels, change: apart(true) },
+  'qwen3-vl': {
+    type: 'qwen3vl_merger',
+    names: [
+      ...BLOCKS,
+      [/^.*deepstack_merger_list\.(\d+)\.norm/, 'v.deepstack.$1.norm'],
+      [/^.*deepstack_merger_list\.(\d+)\.linear_fc([12])/, 'v.deepstack.$1.fc$2'],
+    ],
+    keys: (config, section, processor) => ({
+      ...pixels(config, section, processor),
+      [`${V}spatial_merge_size`]: u32(section.spatial_merge_size!),
+      [`${V}is_deepstack_layers`]: bools(
+        Array.from({ length: section.depth! }, (_, b) =>
+          (section.deepstack_visual_indexes as unknown as number[]).includes(b) ? 1 : 0,
+        ),
+      ),
+    }),
+    change: (tensor, section) =>
+      apart(false)({
+        ...tensor,
+        name: tensor.name.replace(
+          /^v\.deepstack\.(\d+)/,
+          (_, level: string) =>
+            `v.deepstack.${(section.deepstack_visual_indexes as unknown as number[])[Number(level)]}`,
+        ),
+      }),
+  },
+  gemma3: {
+    type: 'gemma3',
+    names: [
+      ...SIGLIP,
+      [/^.*mm_input_projection_weight$/, 'mm.input_projection.weight'],
+      [/^.*mm_soft_emb_norm/, 'mm.soft_emb_norm'],
+    ],
+    keys: (config, section) => ({
+      [SCALE]: u32(
+        section.image_size! / section.patch_size! / Math.sqrt(config.mm_tokens_per_image as number),
+      ),
+    }),
+    change: (tensor) => [
+      tensor.name === 'mm.soft_emb_norm.weight'
+        ? { ...tensor, values: tensor.values.map((w) => w + 1) }
+        : tensor,
+    ],
+  },
+  smolvlm: {
+    type: 'idefics3',
+    names: [...SIGLIP, [/^.*modality_projection\.proj/, 'mm.model.fc']],
+    keys: (config, _, processor) => ({
+      [SCALE]: u32(config.scale_factor as number),
+      [`${V}preproc_image_size`]: u32((processor.size as Sizes).longest_edge!),
+    }),
+  },
+  pixtral: pixtral(),
+  mistral3: pixtral(),
+  internvl: {
+    type: 'internvl',
+    names: [
+      [/^.*embeddings\.patch_embeddings\.projection/, 'v.patch_embd'],
+      [/^.*embeddings\.position_embeddings$/, 'v.position_embd.weight'],
+      [/^.*embeddings\.cls_token$/, 'v.class_embd'],
+      [/^.*encoder\.layer\.(\d+)\.layernorm_before/, 'v.blk.$1.ln1'],
+      [/^.*encoder\.layer\.(\d+)\.layernorm_after/, 'v.blk.$1.ln2'],
+      [/^.*encoder\.layer\.(\d+)\.attention\.([qkv])_proj/, 'v.blk.$1.attn_$2'],
+      [/^.*encoder\.layer\.(\d+)\.attention\.projection_layer/, 'v.blk.$1.attn_out'],
+      [/^.*encoder\.layer\.(\d+)\.lambda_([12])$/, 'v.blk.$1.ls$2.weight'],
+      [/^.*encoder\.layer\.(\d+)\.mlp\.fc1/, 'v.blk.$1.ffn_up'],
+      [/^.*encoder\.layer\.(\d+)\.mlp\.fc2/, 'v.blk.$1.ffn_down'],
+      [/^.*multi_modal_projector\.layer_norm/, 'mm.model.mlp.0'],
+      [/^.*multi_modal_projector\.linear_1/, 'mm.model.mlp.1'],
+      [/^.*multi_modal_projector\.linear_2/, 'mm.model.mlp.3'],
+    ],
+    keys: (config, _, processor) => ({
+      [SCALE]: u32(1 / (config.downsample_ratio as number)),
+      [`${V}preproc_min_tiles`]: u32(processor.min_patches as number),
+      [`${V}preproc_max_tiles`]: u32(processor.max_patches as number),
+      'clip.use_gelu': bool(true),
+    }),
+  },
+  'lfm2-vl': {
+    type: 'lfm2',
+    names: [
+      ...SIGLIP,
+      [/^.*multi_modal_projector\.layer_norm/, 'mm.input_norm'],
+      [/^.*multi_modal_projector\.linear_([12])/, 'mm.$1'],
+    ],
+    keys: (config) => ({ [SCALE]: u32(config.downsample_factor as number) }),
+    // Row, column, channel become those of a convolution.
+    change: (tensor, section) => {
+      if (tensor.name !== 'v.patch_embd.weight') return [tensor];
+      const [p, area] = [section.patch_size!, section.patch_size! ** 2];
+      const rows = tensor.shape[0]!;
+      const values = tensor.values.map((_, i) => {
+        const [row, rest] = [Math.floor(i / (3 * area)), i % (3 * area)];
+        return tensor.values[row * 3 * area + (rest % area) * 3 + Math.floor(rest / area)]!;
+      });
+      return [{ name: tensor.name, shape: [rows, 3, p, p], values }];
+    },
+  },
+  llava: {
+    type: 'mlp',
+    names: [
+      ...SIGLIP,
+      [/^.*multi_modal_projector\.linear_1/, 'mm.0'],
+      [/^.*multi_modal_projector\.linear_2/, 'mm.2'],
+    ],
+    // The last layer is left out.
+    keys: (_, section) => ({ [`${V}block_count`]: u32(section.num_hidden_layers! - 1) }),
+  },
+};
+
+function pixtral(): Kind {
+  return {
+    type: 'pixtral',
+    names: [
+      [/^.*vision_tower\.patch_conv/, 'v.patch_embd'],
+      [/^.*vision_tower\.ln_pre/, 'v.pre_ln'],
+      [/^.*transformer\.layers\.(\d+)\.attention_norm/, 'v.blk.$1.ln1'],
+      [/^.*transformer\.layers\.(\d+)\.ffn_norm/, 'v.blk.$1.ln2'],
+      [/^.*transformer\.layers\.(\d+)\.attention\.([qkv])_proj/, 'v.blk.$1.attn_$2'],
+      [/^.*transformer\.layers\.(\d+)\.attention\.o_proj/, 'v.blk.$1.attn_out'],
+      [/^.*transformer\.layers\.(\d+)\.feed_forward\.(gate|up|down)_proj/, 'v.blk.$1.ffn_$2'],
+      [/^.*multi_modal_projector\.linear_([12])/, 'mm.$1'],
+      [/^.*multi_modal_projector\.norm/, 'mm.input_norm'],
+      [/^.*patch_merger\.merging_layer/, 'mm.patch_merger'],
+    ],
+    keys: (config, section) => ({
+      [`clip.use_${(section.hidden_act as unknown) === 'silu' ? 'silu' : 'gelu'}`]: bool(true),
+      [`${V}rope.freq_base`]: f32((section.rope_parameters as unknown as Sizes).rope_theta!),
+      ...(config.spatial_merge_size === undefined
+        ? {}
+        : { [`${V}spatial_merge_size`]: u32(config.spatial_merge_size as number) }),
+    }),
+    change: (tensor, section) =>
+      /attn_[qk]\./.test(tensor.name)
+        ? [{ ...tensor, values: paired(tensor, section.num_attention_heads!) }]
+        : [tensor],
+  };
+}
+
+/** As `--outtype q8_0` has it: products are in blocks, all else stays. */
+async function writeQ8(
+  path: string,
+  metadata: Record<string, Value>,
+  tensors: readonly Named[],
+): Promise<void> {
+  const written = tensors.map(({ name, shape, values }): WrittenTensor => {
+    const product = /^(v\.blk\.|mm\.).*weight$/.test(name) && shape.length === 2;
+    const data = product ? quantise(values, Q8_0) : new Uint8Array(values.slice().buffer);
+    return { name, shape, type: product ? Q8_0.type : 0, data };
+  });
+  await writeFile(path, ggufBytes({ metadata, tensors: written }));
+}
+
+/** @param changes keys that are another, or left out */
+export async function writeProjector(
+  name: string,
+  folder: string,
+  path: string,
+  changes: Record<string, Value> = {},
+  q8 = false,
+): Promise<void> {
+  const { type, names, keys, change = (tensor) => [tensor] } = KINDS[name]!;
+  const { tensors } = await published(folder);
+  const config = readJson(folder, 'config.json');
+  const processor = readJson(folder, 'preprocessor_config.json');
+  const section = config.vision_config as Sizes;
+  const half = [0.5, 0.5, 0.5];
+  const metadata: Record<string, Value> = {
+    'general.architecture': string('clip'),
+    'general.type': string('mmproj'),
+    'clip.has_vision_encoder': bool(true),
+    'clip.projector_type': string(type),
+    [`${V}image_size`]: u32(side(section.image_size ?? 560)),
+    [`${V}patch_size`]: u32(side(section.patch_size)),
+    // The converter gives Qwen2-VL's MLPs the width of the decoder.
+    [`${V}embedding_length`]: u32((section.embed_dim ?? section.hidden_size)!),
+    [`${V}feed_forward_length`]: u32((section.intermediate_size ?? section.hidden_size)!),
+    [`${V}projection_dim`]: u32((config.text_config as Sizes).hidden_size!),
+    [`${V}block_count`]: u32((section.depth ?? section.num_hidden_layers)!),
+    [`${V}attention.head_count`]: u32((section.num_heads ?? section.num_attention_heads)!),
+    [`${V}attention.layer_norm_epsilon`]: f32(section.layer_norm_eps ?? (type === 'pixtral' ? 1e-5 : 1e-6)),
+    [`${V}image_mean`]: f32s((processor.image_mean as number[]) ?? half),
+    [`${V}image_std`]: f32s((processor.image_std as number[]) ?? half),
+    ...keys?.(config, section, processor),
+    ...changes,
+  };
+  const written = tensors.flatMap((tensor): Named[] => {
+    const rule = names.find(([pattern]) => pattern.test(tensor.name));
+    const seen = /visual|vision|projector|connector/.test(tensor.name);
+    if (!seen) return [];
+    if (rule === undefined) throw new Error(`nothing is known of ${tensor.name}`);
+    return change({ ...tensor, name: tensor.name.replace(...rule) }, section);
+  });
+  await (q8 ? writeQ8 : writeGguf)(path, metadata, written);
+}

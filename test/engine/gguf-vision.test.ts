@@ -1,0 +1,243 @@
+/** GGUF models with an mmproj file beside them: pixels, features, prompts and answers are those of the reference. */
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Engine } from '../../src/engine/engine.js';
+import { VisionEncoder } from '../../src/engine/vision/encoder.js';
+import { KvantError } from '../../src/errors.js';
+import { decodeImage } from '../../src/media/decode.js';
+import { readProcessor } from '../../src/media/read-processor.js';
+import { readSight } from '../../src/models/gguf/seeing-source.js';
+import { loadModel } from '../../src/models/load.js';
+import { openModel } from '../../src/models/open.js';
+import { resolveWeights } from '../../src/models/resolve-weights.js';
+import { towerInput } from '../../src/models/vision/tower.js';
+import { devices } from '../devices/devices.js';
+import { Random, relativeError } from '../devices/numbers.js';
+import { readPacked } from '../fixtures/read-packed.js';
+import { everyCase } from '../setup/every-case.js';
+import { f32s, string, u32, type Value } from '../setup/gguf-writer.js';
+import { refusal } from './engine-harness.js';
+import { writeProjector, writeText } from './gguf-towers.js';
+import { cases, MODEL as DEMO, withImages } from './vision-cases.js';
+import { casesOf, checkAnswer, floats, pictures, ROOT, readJson } from './vision-fixtures.js';
+
+/** By the name of a fixture, the architecture of its decoder. */
+const MODELS: Record<string, string> = {
+  'qwen3-vl': 'qwen3vl',
+  gemma3: 'gemma3',
+  smolvlm: 'llama',
+  pixtral: 'llama',
+  mistral3: 'llama',
+  internvl: 'qwen3',
+  llava: 'llama',
+};
+
+let scratch: string;
+beforeAll(() => {
+  scratch = mkdtempSync(join(tmpdir(), 'kvant-gguf-vision-'));
+});
+afterAll(() => rmSync(scratch, { recursive: true }));
+
+async function written(name: string): Promise<string> {
+  const folder = join(scratch, name);
+  mkdirSync(folder, { recursive: true });
+  const path = join(folder, 'model.gguf');
+  await writeText(join(ROOT, name), MODELS[name]!, path);
+  await writeProjector(name, join(ROOT, name), join(folder, 'mmproj-model.gguf'));
+  return path;
+}
+
+describe.each(Object.keys(MODELS))('%s', (name) => {
+  let engine: Engine;
+  beforeAll(async () => {
+    const path = await written(name);
+    engine = await Engine.load(path, {
+      device: 'cpu',
+      worker: false,
+      maxRows: 4,
+      threads: 2,
+      precision: 'reference',
+      tokenizer: join(ROOT, name),
+    });
+  });
+  afterAll(() => engine?.close());
+
+  it.each(casesOf(name).map((one) => [JSON.stringify(one.sizes), one] as const))(
+    'answers pictures of %s as the reference',
+    async (_, one) => {
+      await checkAnswer(engine, one);
+    },
+  );
+});
+
+describe('demo-vision', () => {
+  it.each([false, true])('answers as the reference, its tower in Q8_0: %s', async (q8) => {
+    const folder = join(scratch, `demo-${q8}`);
+    mkdirSync(folder);
+    const path = join(folder, 'demo.gguf');
+    await writeText(DEMO, 'qwen2vl', path);
+    await writeProjector('qwen2.5-vl', DEMO, join(folder, 'mmproj-demo.gguf'), {}, q8);
+    await using engine = await Engine.load(path, {
+      device: 'cpu',
+      worker: false,
+      threads: 2,
+      tokenizer: DEMO,
+    });
+    for (const one of cases.slice(0, 2)) {
+      const answer = engine.chat({ messages: withImages(one), temperature: 0, maxTokens: 40 });
+      const { tokenIds } = await answer.result;
+      expect(answer.promptTokenIds).toEqual(one.prompt_ids);
+      expect(tokenIds).toEqual(one.continuation_ids);
+    }
+  });
+});
+
+describe.each(['qwen2-vl', 'qwen2.5-vl'])('%s', (name) => {
+  it('gives the features of the reference', async () => {
+    const fixture = join(ROOT, '../vision', name);
+    const folder = mkdtempSync(join(scratch, 'tower-'));
+    await writeText(fixture, 'qwen2vl', join(folder, 'model.gguf'));
+    await writeProjector(name, fixture, join(folder, 'mmproj.gguf'));
+    await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
+    await using opened = await openModel(join(folder, 'model.gguf'));
+    const { vision } = opened.definition;
+    const { processor: config } = await readSight(join(folder, 'model.gguf'), join(folder, 'mmproj.gguf'));
+    const processor = readProcessor(config, towerInput(vision!));
+    const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
+    try {
+      const { cases: all } = readPacked(join(fixture, 'expected.json.gz')) as {
+        cases: { images: string[]; features: string[] }[];
+      };
+      for (const { images, features } of all)
+        for (const [i, png] of images.entries()) {
+          const image = await decodeImage(Buffer.from(png, 'base64'));
+          const grid = processor.grid(image.width, image.height);
+          const [got] = await encoder.encode([{ grid, patches: processor.patches(image) }]);
+          expect(relativeError(got!, floats(features[i]!))).toBeLessThan(1e-4);
+        }
+    } finally {
+      await encoder.dispose();
+    }
+  });
+});
+
+describe('lfm2-vl', () => {
+  it('gives the features of the reference, with pictures made as the fixture says', async () => {
+    // Its decoder does not matter: one of the same width.
+    const path = await written('smolvlm');
+    const mmproj = join(scratch, 'lfm2-vl.gguf');
+    const folder = join(ROOT, 'lfm2-vl');
+    await writeProjector('lfm2-vl', folder, mmproj);
+    await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
+    await using opened = await openModel(path, {}, mmproj);
+    const { vision } = opened.definition;
+    const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
+    try {
+      const processor = readProcessor(readJson(folder, 'preprocessor_config.json'), towerInput(vision!));
+      for (const one of casesOf('lfm2-vl'))
+        for (const [i, image] of pictures(one).entries()) {
+          const grid = processor.grid(image.width, image.height);
+          const [got] = await encoder.encode([{ grid, patches: processor.patches(image) }]);
+          expect(relativeError(got!, floats(one.features[i]!))).toBeLessThan(1e-4);
+        }
+    } finally {
+      await encoder.dispose();
+    }
+  });
+});
+
+describe('an mmproj file', () => {
+  const name = 'gemma3';
+  const lay = async (files: Record<string, Record<string, Value>>): Promise<string> => {
+    const folder = mkdtempSync(join(scratch, 'laid-'));
+    await writeText(join(ROOT, name), 'gemma3', join(folder, 'model.gguf'));
+    for (const [file, changes] of Object.entries(files))
+      await writeProjector(name, join(ROOT, name), join(folder, file), changes);
+    return join(folder, 'model.gguf');
+  };
+  const sees = async (path: string, mmproj?: string): Promise<{ sees: boolean; told: string }> => {
+    await using model = await openModel(path, {}, mmproj);
+    const told = model.notices.map(({ message, fields }) => `${message} ${JSON.stringify(fields)}`).join();
+    return { sees: model.definition.vision !== null, told };
+  };
+
+  it('is taken where it is asked for, or is the only one beside the model', async () => {
+    const path = await lay({ 'mmproj-F16.gguf': {}, 'other-mmproj.gguf': {} });
+    expect(await sees(path)).toMatchObject({
+      sees: false,
+      told: expect.stringContaining('--mmproj') as string,
+    });
+    const given = path.replace('model.gguf', 'mmproj-F16.gguf');
+    expect(await sees(path, given)).toEqual({ sees: true, told: '' });
+    rmSync(given);
+    expect(await sees(path)).toEqual({ sees: true, told: '' });
+  });
+
+  it('is told of where it cannot be used, and refused where it was asked for', async () => {
+    const odd = {
+      'projector-unsupported': { 'clip.projector_type': string('ultravox') },
+      'model-config': { 'clip.vision.block_count': f32s([1]) },
+    };
+    for (const [code, changes] of Object.entries(odd)) {
+      const path = await lay({ 'mmproj-model.gguf': changes });
+      const { sees: seen, told } = await sees(path);
+      expect(seen).toBe(false);
+      expect(told).toContain('pictures are refused');
+      const beside = path.replace('model.gguf', 'mmproj-model.gguf');
+      const refused = await refusal(sees(path, beside));
+      expect(refused.code).toBe(code);
+      expect(refused.fix).not.toBe('');
+    }
+    const path = await lay({});
+    expect((await refusal(sees(path, `${path}.not`))).code).toBe('weights-missing');
+    expect((await refusal(sees(join(ROOT, name), path))).code).toBe('invalid-option');
+  });
+
+  it('of another model is refused by its width', async () => {
+    const path = await written(name);
+    const other = join(scratch, 'other.gguf');
+    await writeProjector('qwen2.5-vl', DEMO, other);
+    const refused = await refusal(sees(path, other));
+    expect(refused).toMatchObject({ code: 'model-config', where: 'clip.vision.projection_dim' });
+    await writeProjector('qwen2.5-vl', DEMO, other, { 'clip.vision.projection_dim': u32(16) });
+    expect((await refusal(sees(await written('qwen3-vl'), other))).where).toBe('out_hidden_size');
+  });
+
+  it('refuses tensors that it knows no place for', async () => {
+    const path = await lay({ 'mmproj-model.gguf': { 'clip.projector_type': string('mlp') } });
+    const refused = await refusal(sees(path, path.replace('model.gguf', 'mmproj-model.gguf')));
+    expect(refused).toMatchObject({ code: 'weights-tensor-extra', where: 'mm.input_projection.weight' });
+  });
+
+  const count = everyCase ? 500 : 60;
+  it(`with bytes of its header changed is read, or refused with what to do: ${count} of them`, async () => {
+    const path = await lay({});
+    const own = join(scratch, 'own.gguf');
+    await writeProjector(name, join(ROOT, name), own);
+    const whole = readFileSync(own);
+    const header = whole.indexOf('mm.soft_emb_norm.weight') + 60;
+    const random = new Random(3);
+    let refused = 0;
+    for (let i = 0; i < count; i++) {
+      const bytes = Buffer.from(whole);
+      for (let n = 1 + random.int(3); n > 0; n--) bytes[4 + random.int(header - 4)] = random.int(256);
+      const changed = join(scratch, 'changed.gguf');
+      writeFileSync(changed, i % 8 === 0 ? bytes.subarray(0, random.int(bytes.length)) : bytes);
+      try {
+        await using model = await openModel(path, {}, changed);
+        const { matrices, vectors } = resolveWeights(model.source, model.definition.layout, undefined);
+        for (const { parts } of matrices) for (const part of parts) await part.readRows(0, part.rows);
+        for (const { source } of vectors) await source.read();
+      } catch (error) {
+        if (!(error instanceof KvantError) || error.kind === 'internal')
+          throw new Error(`file ${i}: ${String(error)}`, { cause: error });
+        expect(error.fix).toBeTruthy();
+        refused++;
+      }
+    }
+    expect(refused).toBeGreaterThan(count / 3);
+  });
+});
