@@ -2,6 +2,7 @@
 
 import { readLlavaNextProcessor, readOnevisionProcessor } from './anyres-processor.js';
 import { readGemma4Processor } from './gemma4-processor.js';
+import { readGlm4vVideoProcessor, readGlm46vVideoProcessor } from './glm-video-processor.js';
 import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput, VideoProcessor } from './processor.js';
@@ -54,6 +55,8 @@ type ReadVideoProcessor = (fields: ProcessorFields, tower: TowerInput) => VideoP
 const VIDEO_PROCESSORS = {
   Qwen2VLVideoProcessor: readQwen2VideoProcessor,
   Qwen3VLVideoProcessor: readQwen3VideoProcessor,
+  Glm4vVideoProcessor: readGlm4vVideoProcessor,
+  Glm46VVideoProcessor: readGlm46vVideoProcessor,
 } as const satisfies Readonly<Record<string, ReadVideoProcessor>>;
 
 /** Where processors of videos are described. */
@@ -62,23 +65,35 @@ export const VIDEO_FILE = 'video_preprocessor_config.json';
 export type VideoProcessorName = keyof typeof VIDEO_PROCESSORS;
 
 /**
+ * Which processor a model's video_preprocessor_config.json names.
+ *
+ * @param known those that the model may have; the first is meant where the file names none
+ * @throws KvantError `invalid-preprocessor` for another
+ */
+export function videoProcessorName(
+  config: ProcessorJson,
+  known: readonly [VideoProcessorName, ...VideoProcessorName[]],
+): VideoProcessorName {
+  const stated = config.video_processor_type ?? known[0];
+  const found = known.find((name) => name === stated);
+  if (found !== undefined) return found;
+  throw invalidProcessor(
+    'video_processor_type',
+    `names ${JSON.stringify(stated)}; the model's config.json wants ${known.join(' or ')}`,
+    'Fetch the model again: the two files are of different models.',
+    VIDEO_FILE,
+  );
+}
+
+/**
  * The processor of videos that a model's video_preprocessor_config.json describes.
  *
- * @param family that of the model, which the file may not contradict
  * @throws KvantError `invalid-preprocessor`
  */
 export function readVideoProcessor(
   config: ProcessorJson,
-  family: VideoProcessorName,
+  name: VideoProcessorName,
   tower: TowerInput,
 ): VideoProcessor {
-  const stated = config.video_processor_type;
-  if (stated !== undefined && stated !== null && stated !== family)
-    throw invalidProcessor(
-      'video_processor_type',
-      `names ${JSON.stringify(stated)}; the model's config.json wants ${family}`,
-      'Fetch the model again: the two files are of different models.',
-      VIDEO_FILE,
-    );
-  return VIDEO_PROCESSORS[family](new ProcessorFields(config, VIDEO_FILE), tower);
+  return VIDEO_PROCESSORS[videoProcessorName(config, [name])](new ProcessorFields(config, VIDEO_FILE), tower);
 }

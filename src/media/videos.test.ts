@@ -9,7 +9,14 @@ import { readVideoProcessor } from './read-processor.js';
 
 interface Packed {
   readonly sampling: {
-    readonly frames: readonly (readonly [total: number, fps: number, qwen2: number[], qwen3: number[]])[];
+    readonly frames: readonly (readonly [
+      total: number,
+      fps: number,
+      qwen2: number[],
+      qwen3: number[],
+      glm4v: number[],
+      glm46v: number[],
+    ])[];
     readonly sizes: readonly (readonly [number, number, number, [number, number], [number, number]])[];
   };
   readonly animations: readonly {
@@ -28,10 +35,15 @@ const qwen2 = readVideoProcessor({}, 'Qwen2VLVideoProcessor', { patchSize: 14, m
 const size = { shortest_edge: 4096, longest_edge: 25_165_824 };
 const qwen3 = readVideoProcessor({ size }, 'Qwen3VLVideoProcessor', { patchSize: 16, mergeSize: 2 });
 
+const glms = (['Glm4vVideoProcessor', 'Glm46VVideoProcessor'] as const).map((name) =>
+  readVideoProcessor({}, name, { patchSize: 14, mergeSize: 2 }),
+);
+
 describe('processors of videos', () => {
   it.each(sampling.frames)(
     'of %i frames at %f a second take those of the reference',
-    (total, fps, second, third) => {
+    (total, fps, second, third, ...own) => {
+      expect(glms.map((glm) => glm.sample(total, fps))).toEqual(own);
       expect(qwen2.sample(total, fps)).toEqual(second);
       expect(qwen3.sample(total, fps)).toEqual(third);
     },
@@ -48,6 +60,13 @@ describe('processors of videos', () => {
       expect(sides(qwen3, 16)).toEqual(third);
     },
   );
+
+  it('of GLM count a last frame that stands twice', () => {
+    for (const glm of glms) {
+      expect(glm.grid(5, 1920, 1080)).toEqual(glm.grid(6, 1920, 1080));
+      expect(glm.grid(200, 1920, 1080).rows).toBeLessThan(glm.grid(6, 1920, 1080).rows);
+    }
+  });
 
   it('bound the pixels of frames by tokens where the file says so', () => {
     const cap = { cap_pixels_per_frame: true, size };

@@ -1,5 +1,7 @@
 /** Videos beside transformers (scripts/fixtures/videos.py): pixels, features, places, prompts and answers; and what is refused. */
 import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -17,6 +19,7 @@ import { type DeviceSpec, featureBound, kernelDevices } from '../devices/devices
 import { relativeError } from '../devices/numbers.js';
 import { readPacked } from '../fixtures/read-packed.js';
 import { picture } from '../setup/picture.js';
+import { LAYOUTS, layOut } from './vision-layouts.js';
 
 const ROOT = join(import.meta.dirname, '../..');
 const FOLDERS: Readonly<Record<string, string>> = {
@@ -24,6 +27,7 @@ const FOLDERS: Readonly<Record<string, string>> = {
   'demo-vision': join(ROOT, 'models/demo-vision'),
   'qwen3-vl': join(ROOT, 'test/fixtures/vision-families/qwen3-vl'),
   'qwen3.5-vl': join(ROOT, 'test/fixtures/vision-families/qwen3.5-vl'),
+  glm4v: join(ROOT, 'test/fixtures/vision-families/glm4v'),
 };
 
 interface Tower {
@@ -77,7 +81,7 @@ describe.each(kernelDevices)('towers that see videos on $name', (spec: DeviceSpe
       const { vision } = opened.definition;
       const model = await loadModel(opened.source, opened.definition, device);
       const bounds = { size: { shortest_edge: 56 * 56, longest_edge: 280 * 280 } };
-      const processor = readVideoProcessor(bounds, vision!.video!.processor, towerInput(vision!));
+      const processor = readVideoProcessor(bounds, vision!.video!.processors[0], towerInput(vision!));
       const grid = processor.grid(count, ...size);
       expect([Math.ceil(count / 2), grid.rows, grid.cols]).toEqual(want);
       const made = shots(...size, count).map((frame) => processor.patches(frame, grid));
@@ -106,8 +110,15 @@ describe.each(kernelDevices)('towers that see videos on $name', (spec: DeviceSpe
   );
 });
 
+let scratch: string;
+beforeAll(() => {
+  scratch = mkdtempSync(join(tmpdir(), 'kvant-videos-'));
+  layOut(scratch, LAYOUTS.glm46v!);
+});
+afterAll(() => rmSync(scratch, { recursive: true }));
+
 const load = (name: string, more: EngineOptions = {}): Promise<Engine> =>
-  Engine.load(FOLDERS[name]!, {
+  Engine.load(FOLDERS[name] ?? scratch, {
     device: 'cpu',
     worker: false,
     maxRows: 4,

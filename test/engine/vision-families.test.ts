@@ -68,6 +68,10 @@ describe('pictures', () => {
     ['lfm2-vl', 16, 23],
     // Tokens that are none of the tower's rows.
     ['llava-next', 16, 37],
+    // Three axes in pairs of neighbours.
+    ['glm4v', 16, 37],
+    // Inputs of layers' own, shared keys and values.
+    ['gemma4-e', 16, 41],
   ])('of %s give the same bits wherever prompts are cut, alone and in company', async (name, ...chunks) => {
     const [first, , one] = casesOf(name) as [Case, Case, Case];
     const bits = async (maxBatchTokens: number, prefixCache?: boolean): Promise<unknown[]> => {

@@ -169,6 +169,10 @@ const glm46v: VisionLayout = {
       ...readJson(join(ROOT, 'glm4v'), 'preprocessor_config.json'),
       image_processor_type: 'Glm46VImageProcessorFast',
     },
+    'video_preprocessor_config.json': {
+      ...readJson(join(ROOT, 'glm4v'), 'video_preprocessor_config.json'),
+      video_processor_type: 'Glm46VVideoProcessor',
+    },
   },
 };
 

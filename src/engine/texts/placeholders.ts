@@ -14,6 +14,8 @@ import type { TokenRun } from '../vision/pictures.js';
 export interface PictureTokens {
   /** The id of the image token, or of that of videos. */
   readonly token: number;
+  /** What stands for each row in the end. Default: `token`. */
+  readonly rowToken?: number;
   /** What the template writes for a picture; null: the image token. */
   readonly placeholder: string | null;
   /** What the template is given for a picture, where it is given texts alone. Null or absent: parts that are pictures. */
@@ -99,10 +101,10 @@ export function showPictures(
  */
 export function expandPictures(
   ids: Int32Array,
-  kinds: readonly Pick<PictureTokens, 'token' | 'pieces'>[],
+  kinds: readonly Pick<PictureTokens, 'token' | 'rowToken' | 'pieces'>[],
 ): { readonly ids: Int32Array; readonly runs: readonly (readonly (readonly TokenRun[])[])[] } {
   const runs: TokenRun[][][] = kinds.map(({ pieces }) => pieces.map(() => []));
-  const waiting = kinds.map(({ token, pieces }, kind) => {
+  const waiting = kinds.map(({ token, rowToken = token, pieces }, kind) => {
     const counts = pieces.flatMap((of, picture) =>
       of.flatMap((piece) =>
         typeof piece === 'number' ? [{ tokens: piece, runs: runs[kind]![picture]! }] : [],
@@ -112,7 +114,7 @@ export function expandPictures(
       ids.reduce((sum, id) => sum + (id === token ? 1 : 0), 0),
       counts.length,
     );
-    return { token, counts, next: 0 };
+    return { token, rowToken, counts, next: 0 };
   });
   const all = waiting.reduce(
     (sum, { counts }) => sum + counts.reduce((own, { tokens }) => own + tokens - 1, 0),
@@ -128,7 +130,7 @@ export function expandPictures(
     }
     const { tokens, runs: own } = kind.counts[kind.next++]!;
     own.push({ first: to, tokens });
-    out.fill(id, to, to + tokens);
+    out.fill(kind.rowToken, to, to + tokens);
     to += tokens;
   }
   return { ids: out, runs };

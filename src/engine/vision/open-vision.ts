@@ -23,7 +23,7 @@ export interface Vision {
   /** What templates are given for a picture where they are given texts alone; null: a part that is a picture. */
   readonly asText: string | null;
   /** What stands for videos; null where the model reads none. */
-  readonly video: Pick<VideoDefinition, 'token' | 'marks'> | null;
+  readonly video: Pick<VideoDefinition, 'token' | 'rowToken' | 'marks'> | null;
 }
 
 /** Null where the model does not see, or nobody knows how its pictures are made. */

@@ -15,7 +15,8 @@ export function pictureKinds(
   const pieces = (videos: boolean) => read.filter((one) => isVideo(one) === videos).map((one) => one.pieces);
   const pictures = { token: imageToken, placeholder, asText, pieces: pieces(false) };
   if (video === null) return [pictures];
-  return [pictures, { token: video.token, placeholder: null, marks: video.marks, pieces: pieces(true) }];
+  const { token, rowToken = token, marks } = video;
+  return [pictures, { token, rowToken, placeholder: null, marks, pieces: pieces(true) }];
 }
 
 /** All pictures in the order of their places; of a video each two frames for themselves. `runs`: of each kind, in its order. */

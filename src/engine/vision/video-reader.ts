@@ -6,7 +6,11 @@ import { checkImage } from '../../media/decode.js';
 import { checkAnimation, MAX_VIDEO_FRAMES } from '../../media/decode-frames.js';
 import { jpegOrientation } from '../../media/image-header.js';
 import type { ImageGrid, TowerInput, VideoProcessor } from '../../media/processor.js';
-import { readVideoProcessor } from '../../media/read-processor.js';
+import {
+  readVideoProcessor,
+  type VideoProcessorName,
+  videoProcessorName,
+} from '../../media/read-processor.js';
 import type { PromptPiece, VideoDefinition } from '../../models/vision/tower.js';
 import type { DecodeVideo, VideoFrames } from '../types.js';
 import type { ProcessorConfig } from './image-processor.js';
@@ -44,6 +48,7 @@ export class VideoReader {
   readonly #video: VideoDefinition;
   readonly #config: ProcessorConfig;
   readonly #tower: TowerInput;
+  readonly #name: VideoProcessorName;
   readonly #processor: VideoProcessor;
   readonly #decode: DecodeVideo | undefined;
 
@@ -57,7 +62,8 @@ export class VideoReader {
     this.#video = video;
     this.#config = config;
     this.#tower = tower;
-    this.#processor = readVideoProcessor(config, video.processor, tower);
+    this.#name = videoProcessorName(config, video.processors);
+    this.#processor = readVideoProcessor(config, this.#name, tower);
     this.#decode = decode;
   }
 
@@ -82,14 +88,16 @@ export class VideoReader {
       indexes[2 * i]!,
       indexes[2 * i + 1] ?? indexes[2 * i]!,
     ]);
-    const seconds = pairs.map(([first, second]) => (first! / fps + second! / fps) / 2);
-    const { time } = this.#video;
+    const { time, tells } = this.#video;
+    const seconds = pairs.map(([first, second]) =>
+      tells === 'first' ? first! / fps : (first! / fps + second! / fps) / 2,
+    );
     const each = 2 / ((indexes.length / count) * fps);
     return {
       where,
       grid,
       frames: indexes.length,
-      pieces: this.#video.pieces(grid, seconds),
+      pieces: this.#video.pieces(grid, seconds, this.#name),
       times: time === null ? null : pairs.map((_, pair) => time(pair, each)),
       source: source(indexes),
     };
@@ -109,7 +117,7 @@ export class VideoReader {
         config: this.#config,
         tower: this.#tower,
         film,
-        processor: this.#video.processor,
+        processor: this.#name,
       };
       return thread === null ? makeVideo(this.#processor, film, where) : thread.make(asked, waiter);
     };

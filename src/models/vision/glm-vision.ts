@@ -4,14 +4,18 @@ import type { Activation } from '../../device/graph.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { VisionFamily } from './family.js';
 import { type GlmTowerConfig, glmTower } from './glm-tower.js';
+import { tenths } from './qwen-vision.js';
+import type { PromptPiece, VideoDefinition } from './tower.js';
 import { checkChannels, readActivation, readHeads, readSide, turnsByAxes } from './tower-fields.js';
-import { CHANNELS } from './tower-weights.js';
+import { CHANNELS, FILM } from './tower-weights.js';
 
 /** What a generation of the tower does in its own way. */
 interface GlmTowerKind {
   /** Norms of the heads of q and k, biases, and no positions that were learnt. */
   readonly ocr: boolean;
   readonly imageToken: number;
+  /** The token of a video, and those around what stands for two of its frames. */
+  readonly film: readonly [video: number, begin: number, end: number];
   readonly defaults: {
     readonly hiddenSize: number;
     readonly heads: number;
@@ -59,6 +63,38 @@ function readTower(fields: ConfigFields, { ocr, defaults }: GlmTowerKind, width:
   };
 }
 
+/** Two frames at a time as a picture, their time in words behind it. A video is marked by the template. */
+function readVideo(
+  fields: ConfigFields,
+  { film }: GlmTowerKind,
+  rowToken: number,
+  tokens: number,
+): VideoDefinition {
+  const [token, begin, end] = [
+    fields.count('video_token_id', film[0], 0),
+    fields.count('image_start_token_id', film[1], 0),
+    fields.count('image_end_token_id', film[2], 0),
+  ];
+  const newer = fields.text('model_type') === 'glm46v';
+  return {
+    token,
+    rowToken,
+    processors: newer
+      ? ['Glm46VVideoProcessor', 'Glm4vVideoProcessor']
+      : ['Glm4vVideoProcessor', 'Glm46VVideoProcessor'],
+    tells: 'first',
+    marks: null,
+    time: null,
+    pieces: ({ rows, cols }, seconds, processor) =>
+      seconds.flatMap((at): PromptPiece[] => [
+        { token: begin },
+        (rows * cols) / tokens,
+        { token: end },
+        processor === 'Glm46VVideoProcessor' ? `${tenths(at)} seconds` : String(Math.trunc(at)),
+      ]),
+  };
+}
+
 function family(name: string, kind: GlmTowerKind): VisionFamily {
   return {
     name,
@@ -67,13 +103,15 @@ function family(name: string, kind: GlmTowerKind): VisionFamily {
       if (section === null || !turnsByAxes(fields, layout)) return null;
       const config = readTower(section, kind, facts.hiddenSize);
       const tokens = config.mergeSize ** 2;
+      const imageToken = fields.count('image_token_id', kind.imageToken, 0);
       return {
         tower: glmTower(config, layout.groups),
-        imageToken: fields.count('image_token_id', kind.imageToken, 0),
+        imageToken,
         mergeSize: config.mergeSize,
         axes: true,
         placeholder: null,
         pieces: ({ rows, cols }) => [(rows * cols) / tokens],
+        video: config.frames === FILM ? readVideo(fields, kind, imageToken, tokens) : null,
         identity: config,
       };
     },
@@ -84,10 +122,12 @@ function family(name: string, kind: GlmTowerKind): VisionFamily {
 export const glm4v = family('glm4v', {
   ocr: false,
   imageToken: 151_343,
+  film: [151_344, 151_339, 151_340],
   defaults: { hiddenSize: 1536, heads: 12, width: 4096, intermediateSize: 13_696 },
 });
 export const glmOcr = family('glm-ocr', {
   ocr: true,
   imageToken: 59_280,
+  film: [59_281, 59_256, 59_257],
   defaults: { hiddenSize: 1024, heads: 16, width: 1536, intermediateSize: 4096 },
 });

@@ -29,7 +29,8 @@ function byAxis(
     const step = perPair(section);
     return {
       token: fields.count('video_token_id', 151_656, 0),
-      processor: 'Qwen2VLVideoProcessor',
+      processors: ['Qwen2VLVideoProcessor'],
+      tells: 'middle',
       marks: null,
       // In f32, and cut off behind the product, as the reference has it.
       time: (pair, seconds) => Math.trunc(Math.fround(pair * Math.fround(step(Math.fround(seconds))))),
@@ -47,7 +48,8 @@ function byWords(token: number, [start, end]: readonly [number, number]): ReadVi
     ] as const;
     return {
       token: fields.count('video_token_id', token, 0),
-      processor: 'Qwen3VLVideoProcessor',
+      processors: ['Qwen3VLVideoProcessor'],
+      tells: 'middle',
       marks,
       time: null,
       pieces: (grid, seconds) =>
@@ -62,7 +64,7 @@ function byWords(token: number, [start, end]: readonly [number, number]): ReadVi
 }
 
 /** With one digit behind the point; what lies in the middle goes to the even one, as Python writes it. */
-function tenths(seconds: number): string {
+export function tenths(seconds: number): string {
   const middle = Number.isInteger(seconds * 4) && (seconds * 4) % 2 !== 0;
   return (middle ? roundEven(seconds * 10) / 10 : seconds).toFixed(1);
 }

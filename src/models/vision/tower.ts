@@ -91,10 +91,14 @@ export interface LookAhead {
 
 /** How a model sees videos: each two frames as a picture that moves. */
 export interface VideoDefinition {
-  /** The token that stands where a video's rows go, once for each. */
+  /** The token that stands where a video's rows go, once for each; where `rowToken` is another, for the video alone. */
   readonly token: number;
-  /** The reference's class of its processor. */
-  readonly processor: VideoProcessorName;
+  /** The token that stands for each row. Default: `token`. */
+  readonly rowToken?: number;
+  /** The reference's class of its processor, and others that it may have. */
+  readonly processors: readonly [VideoProcessorName, ...VideoProcessorName[]];
+  /** The time of two frames that the prompt is told: that between them, or the first one's. */
+  readonly tells: 'middle' | 'first';
   /** Tokens that the chat template writes around a video, and that `pieces` have where they belong; null: what it writes stays. */
   readonly marks: readonly [begin: number, end: number] | null;
   /**
@@ -105,9 +109,10 @@ export interface VideoDefinition {
   /**
    * What stands for a video in a prompt, with one number for each two frames.
    *
-   * @param seconds of each two frames: the mean of their times
+   * @param seconds of each two frames
+   * @param processor which of `processors` it is
    */
-  pieces(grid: PatchGrid, seconds: readonly number[]): readonly PromptPiece[];
+  pieces(grid: PatchGrid, seconds: readonly number[], processor: VideoProcessorName): readonly PromptPiece[];
 }
 
 /** How a model sees. */
