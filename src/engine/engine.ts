@@ -105,7 +105,7 @@ export class Engine implements AsyncDisposable {
     this.texts = new Texts(text, { vocabSize, eosIds, maxContext, contextRaise }, worker);
     this.#requests = new Requests(loaded, this.texts, this.#unread, queueTimeoutMs);
     this.#embedder = new Embedder(this.#requests, info, loaded.embedding);
-    this.#reranker = new Reranker(this.#requests, info, text);
+    this.#reranker = new Reranker(this.#requests, info, text, loaded.ranking);
     this.#client = client;
     this.#text = text;
     this.info = info;
@@ -206,9 +206,9 @@ export class Engine implements AsyncDisposable {
   }
 
   /**
-   * How well documents answer a query: 0 to 1 for each. By a model such as Qwen3-Reranker.
+   * How well documents answer a query: 0 to 1 for each. By an encoder that ranks, such as bge-reranker, or a model such as Qwen3-Reranker.
    *
-   * Errors: `rerank-unsupported`, `context-length-exceeded`, `invalid-parameter`, and those of requests.
+   * Errors: `rerank-unsupported`, `context-length-exceeded`, `input-too-long`, `invalid-parameter`, and those of requests.
    * @example
    * const { scores } = await engine.rerank('Where is Oslo?', ['Oslo lies in Norway.', 'Bread is baked.']);
    */

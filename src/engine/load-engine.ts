@@ -7,6 +7,7 @@ import type { Worker } from 'node:worker_threads';
 import { KvantError } from '../errors.js';
 import { checkSampling } from '../sampling/params.js';
 import type { ContextRaise } from './core-errors.js';
+import { type RankingHead, readRankingHead } from './embedding/ranking-head.js';
 import { type EmbeddingSettings, readEmbeddingSettings } from './embedding/settings.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
@@ -36,6 +37,14 @@ export interface LoadedEngine {
   readonly vision: Vision | null;
   /** What the checkpoint says of embeddings; null for nothing. */
   readonly embedding: EmbeddingSettings | null;
+  /** What it ranks by; null for a model that has no such head. */
+  readonly ranking: RankingHead | null;
+}
+
+/** What a checkpoint says that it is made for, besides writing. */
+interface Purpose {
+  readonly embedding: EmbeddingSettings | null;
+  readonly ranking: RankingHead | null;
 }
 
 /** See `Engine.load`. */
@@ -55,8 +64,10 @@ export async function loadEngine(
     onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
     const text = (): Promise<ModelText> => loadText(place, options);
     const name = modelName(model, place.path);
-    const embedding = await readEmbeddingSettings(place.path);
-    return await start(name, { kind: 'folder', ...place }, text, thread, options, internals, embedding);
+    const ranking = await readRankingHead(place.path);
+    const embedding = ranking === null ? await readEmbeddingSettings(place.path) : null;
+    const purpose = { embedding, ranking };
+    return await start(name, { kind: 'folder', ...place }, text, thread, options, internals, purpose);
   } catch (error) {
     await thread?.then(
       (worker) => worker.terminate(),
@@ -88,7 +99,7 @@ async function start(
   thread: Promise<Worker> | null,
   options: EngineOptions,
   internals: EngineInternals,
-  embedding: EmbeddingSettings | null = null,
+  { embedding, ranking }: Purpose = { embedding: null, ranking: null },
 ): Promise<LoadedEngine> {
   const startedAt = epochNow();
   const config = hostConfig(weights, options, embeddingPlan(options, embedding));
@@ -96,7 +107,7 @@ async function start(
   const { client, info, text } = await EngineClient.start(config, loadText, worker, options, internals);
   const described = describe(name, weights, text, options, info, embedding, epochNow() - startedAt);
   const vision = await openVision(weights, info, options, text);
-  return { client, text, info: described, contextRaise: info.contextRaise, vision, embedding };
+  return { client, text, info: described, contextRaise: info.contextRaise, vision, embedding, ranking };
 }
 
 /** A model that is made for embeddings has no use for a head; another makes them where it is asked to. */

@@ -127,6 +127,16 @@ export class ModelText {
     });
   }
 
+  /** Two texts as a pair: see Tokenizer.encodePair. */
+  encodePair(
+    first: string,
+    second: string,
+    most: number,
+    onTokens?: (count: number) => void,
+  ): { readonly ids: Int32Array; readonly all: number } | null {
+    return this.#require().tokenizer.encodePair(first, second, most, onTokens);
+  }
+
   /** So many tokens a text has at least, by its length alone. */
   fewestTokens(text: string): number {
     return this.#require().tokenizer.fewestTokens(text);

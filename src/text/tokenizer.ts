@@ -115,13 +115,40 @@ export class Tokenizer {
    */
   encode(text: string, options: EncodeOptions = {}): Int32Array {
     const addSpecial = options.addSpecialTokens ?? true;
-    const ids = this.#encode(text, addSpecial, options.onTokens);
+    const ids = this.#watched(text.length, options.onTokens, (watch) =>
+      this.#encoder.encode(text, addSpecial, watch),
+    );
     const bos = addSpecial && this.config.add_bos_token === true ? this.idOfSpecial('bos_token') : undefined;
     const prepend = bos !== undefined && ids[0] !== bos ? 1 : 0;
     const result = new Int32Array(ids.length + prepend);
     if (prepend === 1) result[0] = bos!;
+    result.set(this.#whole(ids), prepend);
+    return result;
+  }
+
+  /**
+   * The ids of two texts that are read as a pair, special ones included, and how many there were before the second was cut to leave `most`
+   * in all. Null where the definition says nothing of pairs.
+   *
+   * @throws KvantError `tokenizer-failed`, `tokenizer-broken`
+   */
+  encodePair(
+    first: string,
+    second: string,
+    most: number,
+    onTokens?: (count: number) => void,
+  ): { readonly ids: Int32Array; readonly all: number } | null {
+    const made = this.#watched(first.length + second.length, onTokens, (watch) =>
+      this.#encoder.encodePair(first, second, most, watch),
+    );
+    return made && { ids: this.#whole(made.ids), all: made.all };
+  }
+
+  /** Errors: `tokenizer-broken`. */
+  #whole(ids: readonly (number | undefined)[]): Int32Array {
+    const result = new Int32Array(ids.length);
     for (let i = 0; i < ids.length; i++) {
-      const id: number | undefined = ids[i];
+      const id = ids[i];
       if (id === undefined) {
         throw new KvantError('tokenizer-broken', 'The tokenizer has no token for a part of the text', {
           kind: 'model',
@@ -129,16 +156,17 @@ export class Tokenizer {
           fix: 'Fetch the model again; its vocabulary lacks a token that its own rules produce.',
         });
       }
-      result[i + prepend] = id;
+      result[i] = id;
     }
     return result;
   }
 
-  #encode(
-    text: string,
-    addSpecial: boolean,
-    onTokens?: (count: number) => void,
-  ): readonly (number | undefined)[] {
+  /** Errors: `tokenizer-failed`, what `onTokens` throws. */
+  #watched<T>(
+    characters: number,
+    onTokens: ((count: number) => void) | undefined,
+    encode: (watch?: (count: number) => void) => T,
+  ): T {
     let stopped: unknown;
     const watch = (count: number): void => {
       try {
@@ -149,12 +177,12 @@ export class Tokenizer {
       }
     };
     try {
-      return this.#encoder.encode(text, addSpecial, onTokens === undefined ? undefined : watch);
+      return encode(onTokens === undefined ? undefined : watch);
     } catch (cause) {
       if (stopped !== undefined && cause === stopped) throw cause;
       throw new KvantError(
         'tokenizer-failed',
-        `The tokenizer cannot take this text of ${text.length} characters: ${(cause as Error).message}`,
+        `The tokenizer cannot take this text of ${characters} characters: ${(cause as Error).message}`,
         {
           kind: 'invalid-request',
           fix: 'Leave those characters out.',

@@ -1,6 +1,7 @@
 /**
- * How well documents answer a query, by a model that was trained to answer "yes" or "no" (Qwen3-Reranker). The score of a document is the
- * softmax over the logits of these two tokens behind the prompt. Source of the prompt: the model's card.
+ * How well documents answer a query: by an encoder with a head for it, which reads query and document as a pair (ranking-head.ts), or by a model that
+ * was trained to answer "yes" or "no" (Qwen3-Reranker). There the score of a document is the softmax over the logits of these two tokens
+ * behind the prompt. Source of the prompt: the model's card.
  */
 
 import { KvantError } from '../../errors.js';
@@ -11,6 +12,7 @@ import type { EngineInfo } from '../types.js';
 import { QUEUE_OPTIONS, type QueueOptions, takes } from './embed-request.js';
 import type { EmbedUsage } from './embedder.js';
 import { many } from './many.js';
+import { type RankingHead, scoreOf } from './ranking-head.js';
 
 export interface RerankOptions extends QueueOptions {
   /** What the documents are wanted for. Default: passages that answer a web search. */
@@ -19,6 +21,8 @@ export interface RerankOptions extends QueueOptions {
   readonly method?: 'yes-no';
   /** What it says of a document that answers and of one that does not, each a token. Default `yes` and `no`. */
   readonly words?: readonly [answers: string, other: string];
+  /** Encoders: cut documents that are too long beside the query, at their end. Default false: they are refused. */
+  readonly truncate?: boolean;
 }
 
 export interface RerankResult {
@@ -32,7 +36,10 @@ const RERANK_OPTIONS: OptionNames<RerankOptions> = {
   instruction: true,
   method: true,
   words: true,
+  truncate: true,
 };
+
+const FIELDS = ['prompt', ...Object.keys(QUEUE_OPTIONS)];
 
 const INSTRUCTION = 'Given a web search query, retrieve relevant passages that answer the query';
 const SYSTEM =
@@ -48,11 +55,14 @@ export class Reranker {
   readonly #requests: Requests;
   readonly #info: EngineInfo;
   readonly #text: ModelText;
+  readonly #head: RankingHead | null;
 
-  constructor(requests: Requests, info: EngineInfo, text: ModelText) {
+  /** `head`: null for a model that has none. */
+  constructor(requests: Requests, info: EngineInfo, text: ModelText, head: RankingHead | null) {
     this.#requests = requests;
     this.#info = info;
     this.#text = text;
+    this.#head = head;
   }
 
   /** See `Engine.rerank`. */
@@ -62,12 +72,14 @@ export class Reranker {
     options: RerankOptions = {},
   ): Promise<RerankResult> {
     checkOptionNames(options, RERANK_OPTIONS, 'rerank');
-    const { instruction = INSTRUCTION, method, words = ['yes', 'no'], ...queue } = options;
+    const { instruction = INSTRUCTION, method, words = ['yes', 'no'], truncate, ...queue } = options;
     if (typeof query !== 'string' || query === '') throw takes('query', 'a text');
+    if (truncate !== undefined && typeof truncate !== 'boolean') throw takes('truncate', 'true or false');
+    if (this.#head !== null) return this.#byHead(this.#head, query, documents, options);
+    if (truncate !== undefined) throw takes('truncate', 'nothing: this model does not read pairs of texts');
     if (typeof instruction !== 'string') throw takes('instruction', 'a text');
     if (method !== undefined && method !== 'yes-no') throw takes('method', 'yes-no');
-    if (!Array.isArray(documents) || documents.some((one) => typeof one !== 'string'))
-      throw takes('documents', 'a list of texts');
+    checkDocuments(documents);
     if (!isPair(words)) throw takes('words', 'two different texts');
     const [yes, no] = words.map((word) => this.#token(word, method)) as [number, number];
     const scores: number[] = [];
@@ -78,15 +90,11 @@ export class Reranker {
       2 * this.#info.limits.maxRows,
       options.signal,
       (document) =>
-        this.#requests.start(
-          { prompt: '', ...queue, ...likelihoods(yes, no) },
-          ['prompt', ...Object.keys(QUEUE_OPTIONS)],
-          () => ({
-            kind: 'text',
-            text: rerankPrompt(instruction, query, document),
-            addSpecialTokens: false,
-          }),
-        ),
+        this.#requests.start({ prompt: '', ...queue, ...likelihoods(yes, no) }, FIELDS, () => ({
+          kind: 'text',
+          text: rerankPrompt(instruction, query, document),
+          addSpecialTokens: false,
+        })),
       ({ choices, usage }, _, index) => {
         const top = choices[0]!.logprobs![0]!.top;
         const logprob = (id: number): number => top.find((one) => one.id === id)?.logprob ?? Number.NaN;
@@ -96,6 +104,37 @@ export class Reranker {
       },
     );
     return { scores, usage: { promptTokens, cachedTokens, totalTokens: promptTokens } };
+  }
+
+  async #byHead(
+    head: RankingHead,
+    query: string,
+    documents: readonly string[],
+    { instruction, method, words, truncate = false, ...queue }: RerankOptions,
+  ): Promise<RerankResult> {
+    for (const [name, value] of Object.entries({ instruction, method, words }))
+      if (value !== undefined) throw takes(name, 'nothing: this model ranks by a head of its own');
+    checkDocuments(documents);
+    const most = this.#info.limits.maxContext;
+    const scores: number[] = [];
+    let promptTokens = 0;
+    await many(
+      documents,
+      2 * this.#info.limits.maxRows,
+      queue.signal,
+      (second) =>
+        this.#requests.start(
+          { prompt: '', ...queue, maxTokens: 1, temperature: 0 },
+          FIELDS,
+          () => ({ kind: 'pair', text: query, second, most, truncate }),
+          head.pooling,
+        ),
+      ({ usage }, stream, index) => {
+        scores[index] = scoreOf(stream.hidden!, head);
+        promptTokens += usage.promptTokens;
+      },
+    );
+    return { scores, usage: { promptTokens, cachedTokens: 0, totalTokens: promptTokens } };
   }
 
   /** Errors: `rerank-unsupported`. */
@@ -113,10 +152,16 @@ export class Reranker {
         where: 'method',
         fix: named
           ? 'Use a model such as Qwen3-Reranker.'
-          : 'Use a model such as Qwen3-Reranker, or say `method: "yes-no"`.',
+          : 'Use a model such as Qwen3-Reranker or bge-reranker-v2-m3, or say `method: "yes-no"`.',
       },
     );
   }
+}
+
+/** Errors: `invalid-parameter`. */
+function checkDocuments(documents: readonly string[]): void {
+  if (!Array.isArray(documents) || documents.some((one) => typeof one !== 'string'))
+    throw takes('documents', 'a list of texts');
 }
 
 function isPair(words: unknown): boolean {

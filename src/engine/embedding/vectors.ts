@@ -1,4 +1,4 @@
-/** From a pooled hidden state to an embedding: dense layers, a cut, a length of 1. Sums are float64, in the order of columns. */
+/** From a pooled hidden state to an embedding or a score: dense layers, norms, a cut, a length of 1. Sums are float64, in the order of columns. */
 
 import { KvantError } from '../../errors.js';
 
@@ -37,6 +37,24 @@ export function dense(x: Float32Array, { rows, cols, weight, bias, activation }:
     for (let col = 0; col < cols; col++) sum += weight[row * cols + col]! * x[col]!;
     return act(sum);
   });
+}
+
+/** `(x − mean) / √(variance + eps) · weight + bias`. */
+export interface NormLayer {
+  /** `[n]`. */
+  readonly weight: Float32Array;
+  readonly bias: Float32Array | null;
+  readonly eps: number;
+}
+
+export function layerNorm(x: Float32Array, { weight, bias, eps }: NormLayer): Float32Array {
+  let sum = 0;
+  for (const value of x) sum += value;
+  const mean = sum / x.length;
+  let squares = 0;
+  for (const value of x) squares += (value - mean) ** 2;
+  const by = 1 / Math.sqrt(squares / x.length + eps);
+  return x.map((value, i) => (value - mean) * by * weight[i]! + (bias?.[i] ?? 0));
 }
 
 /** x with the length 1; zeros stay zeros. */

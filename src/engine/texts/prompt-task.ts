@@ -24,6 +24,14 @@ export type AskedPrompt =
   | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
   /** A text that is read and not gone on with: of at most so many tokens, or cut to them. */
   | { readonly kind: 'input'; readonly text: string; readonly most: number; readonly truncate: boolean }
+  /** Two texts that are read as a pair: of at most so many tokens, or the second is cut. */
+  | {
+      readonly kind: 'pair';
+      readonly text: string;
+      readonly second: string;
+      readonly most: number;
+      readonly truncate: boolean;
+    }
   | {
       readonly kind: 'chat';
       readonly messages: readonly EngineChatMessage[];
@@ -83,6 +91,7 @@ export function encodePrompt(
   if (prompt.kind === 'text')
     return { ids: encodeWithin(text, prompt.text, prompt, limits, watch), chatEnd: null, unread: [] };
   if (prompt.kind === 'input') return { ids: encodeInput(text, prompt, watch), chatEnd: null, unread: [] };
+  if (prompt.kind === 'pair') return { ids: encodePair(text, prompt, watch), chatEnd: null, unread: [] };
   if (prompt.pictures !== undefined) return encodePictures(text, prompt, prompt.pictures, limits, watch);
   const rendered = text.render(prompt.messages, prompt.options);
   watch.check();
@@ -170,6 +179,29 @@ function encodeInput(
     ...ids.subarray(before + plain.length),
   ];
   return Int32Array.from(cut.slice(0, most));
+}
+
+/** Errors: `input-too-long`, `rerank-unsupported` for a tokenizer without pairs, those of the tokenizer. */
+function encodePair(
+  text: ModelText,
+  { text: first, second, most, truncate }: Extract<AskedPrompt, { readonly kind: 'pair' }>,
+  watch: Watch,
+): Int32Array {
+  const least = truncate ? 0 : text.fewestTokens(first + second);
+  if (least > most) throw inputTooLong(least, most, 'at least ');
+  const made = text.encodePair(first, second, most, (tokens) => {
+    watch.check();
+    if (!truncate && tokens > COUNTED * most) throw inputTooLong(tokens, most, 'at least ');
+  });
+  if (made === null)
+    throw new KvantError('rerank-unsupported', 'The tokenizer does not say how two texts become a pair.', {
+      kind: 'unsupported',
+      where: 'post_processor',
+      fix: 'Use a model whose tokenizer.json has a template for pairs.',
+    });
+  // The first text is never cut.
+  if (made.ids.length > most || (!truncate && made.all > most)) throw inputTooLong(made.all, most);
+  return made.ids;
 }
 
 export function inputTooLong(tokens: number, most: number, about: 'at least ' | '' = ''): KvantError {

@@ -177,6 +177,8 @@ function promptSize(prompt: AskedPrompt): number {
     case 'text':
     case 'input':
       return prompt.text.length;
+    case 'pair':
+      return prompt.text.length + prompt.second.length;
     case 'chat': {
       const { tools, templateOptions } = prompt.options;
       return weigh(prompt.messages) + weigh(tools) + weigh(templateOptions);

@@ -168,7 +168,14 @@ export const bert: Family<BertConfig> = {
 
 export const roberta: Family<BertConfig> = {
   name: 'roberta',
-  architectures: ['RobertaModel', 'RobertaForMaskedLM', 'XLMRobertaModel', 'XLMRobertaForMaskedLM'],
+  architectures: [
+    'RobertaModel',
+    'RobertaForMaskedLM',
+    'RobertaForSequenceClassification',
+    'XLMRobertaModel',
+    'XLMRobertaForMaskedLM',
+    'XLMRobertaForSequenceClassification',
+  ],
   modelTypes: ['roberta', 'xlm-roberta'],
   readConfig: (fields, architecture) =>
     readConfig(fields, architecture, fields.count('pad_token_id', 1, 0) + 1),

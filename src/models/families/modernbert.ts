@@ -139,7 +139,7 @@ function record(ops: Ops, config: ModernBertConfig, weights: Weights, options: R
 
 export const modernBert: Family<ModernBertConfig> = {
   name: 'modernbert',
-  architectures: ['ModernBertModel', 'ModernBertForMaskedLM'],
+  architectures: ['ModernBertModel', 'ModernBertForMaskedLM', 'ModernBertForSequenceClassification'],
   modelTypes: ['modernbert'],
   readConfig,
   layout,

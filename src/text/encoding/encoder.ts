@@ -90,6 +90,31 @@ export class Encoder {
    * @throws Error for a text that the model cannot write
    */
   encode(text: string, surround: boolean, onTokens?: (count: number) => void): (number | undefined)[] {
+    const ids = this.#ids(text, onTokens);
+    const { before, after } = this.#surroundings;
+    return surround && before.length + after.length > 0 ? [...before, ...ids, ...after] : ids;
+  }
+
+  /**
+   * The ids of two texts that are read as a pair, with what the post-processor puts around them. `most`: the second is cut at its end, as far
+   * as there are more in all. Null where the post-processor says nothing of pairs.
+   */
+  encodePair(
+    first: string,
+    second: string,
+    most: number,
+    onTokens?: (count: number) => void,
+  ): { readonly ids: (number | undefined)[]; readonly all: number } | null {
+    const { pair } = this.#surroundings;
+    if (pair === null) return null;
+    const { before, between, after } = pair;
+    const [a, b] = [this.#ids(first, onTokens), this.#ids(second, onTokens)];
+    const all = before.length + a.length + between.length + b.length + after.length;
+    const kept = Math.max(0, b.length - Math.max(0, all - most));
+    return { ids: [...before, ...a, ...between, ...b.slice(0, kept), ...after], all };
+  }
+
+  #ids(text: string, onTokens?: (count: number) => void): number[] {
     const ids: number[] = [];
     this.#plain.split(
       text.isWellFormed() ? text : text.toWellFormed(),
@@ -102,8 +127,7 @@ export class Encoder {
       },
       (token) => ids.push(token.id),
     );
-    const { before, after } = this.#surroundings;
-    return surround && before.length + after.length > 0 ? [...before, ...ids, ...after] : ids;
+    return ids;
   }
 
   #encodeNormalized(
