@@ -72,6 +72,8 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
         return computed.then(() => result);
       },
       write() {},
+      fill: async () => {},
+      clear() {},
       store() {},
       read: () => Promise.reject(new Error('nothing is kept')),
       dispose: async () => {},

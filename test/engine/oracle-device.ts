@@ -397,6 +397,8 @@ export class OracleDevice implements Device {
         return this.#finish(half.step, copy, half.computed, pools[0]!, lastToken);
       },
       write: () => {},
+      fill: async () => {},
+      clear: () => {},
       store: () => {
         throw new Error('the oracle has no features');
       },

@@ -115,6 +115,8 @@ export class Watch {
       sampler: inner.sampler,
       prepare: (tokens, outputs) => inner.prepare(tokens, outputs),
       write: (tensor, data) => inner.write(tensor, data),
+      fill: (tensor, rows, make) => inner.fill(tensor, rows, make),
+      clear: (tensor, rows) => inner.clear(tensor, rows),
       read: (tensor, rows) => inner.read(tensor, rows),
       store: (tensor, slab, place) => inner.store(tensor, slab, place),
       dispose: () => inner.dispose(),

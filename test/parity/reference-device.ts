@@ -431,6 +431,14 @@ class ReferenceProgram implements Program {
     throw new Error('the reference device has no inputs');
   }
 
+  async fill(): Promise<void> {
+    this.write();
+  }
+
+  clear(): void {
+    this.write();
+  }
+
   store(): void {
     throw new Error('the reference device has no features');
   }

@@ -130,12 +130,15 @@ export class CpuProgram implements Program {
   }
 
   write(tensor: Tensor, data: Float32Array): void {
-    const { memory, at } = this.#compiled.place(tensor);
-    const most = this.#rows(tensor) * tensor.cols;
-    if (data.length > most) {
-      throw new KvantError('shape-mismatch', `write: ${data.length} values for a tensor of at most ${most}.`);
-    }
-    memory.f32(at, data.length).set(data);
+    this.#input(tensor, data.length).set(data);
+  }
+
+  async fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void): Promise<void> {
+    make(this.#input(tensor, rows * tensor.cols));
+  }
+
+  clear(tensor: Tensor, rows: number): void {
+    this.#input(tensor, rows * tensor.cols).fill(0);
   }
 
   async read(tensor: Tensor, rows: number): Promise<Float32Array> {
@@ -198,6 +201,14 @@ export class CpuProgram implements Program {
     const slot = this.#slots[this.#next]!;
     this.#next = (this.#next + 1) % this.#slots.length;
     return slot;
+  }
+
+  #input(tensor: Tensor, length: number): Float32Array {
+    const { memory, at } = this.#compiled.place(tensor);
+    const most = this.#rows(tensor) * tensor.cols;
+    if (length > most)
+      throw new KvantError('shape-mismatch', `write: ${length} values for a tensor of at most ${most}.`);
+    return memory.f32(at, length);
   }
 
   #rows(tensor: Tensor): number {

@@ -9,4 +9,5 @@ export const USAGE = {
 } as const;
 
 export const MAP_MODE_READ = 1;
+export const MAP_MODE_WRITE = 2;
 export const STAGE_COMPUTE = 4;

@@ -182,7 +182,8 @@ export class WebGpuDevice implements Device {
   createFeatureSlab(spec: FeatureSlabSpec): GpuFeatureSlab {
     this.#alive();
     const { bindingBytes } = this.capabilities;
-    return new GpuFeatureSlab({ device: this.#device, allocator: this.#allocator, bindingBytes }, spec);
+    const host = { device: this.#device, allocator: this.#allocator, pipelines: this.#pipelines };
+    return new GpuFeatureSlab({ ...host, bindingBytes }, spec);
   }
 
   async compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program> {

@@ -82,12 +82,7 @@ export class ProgramBuffers implements PlanBuffers {
   /** Writes whole rows of a tensor, `[rows, cols]`, in the padded form that they have on the device. */
   write(tensor: Tensor, data: Float32Array): void {
     const rows = data.length / tensor.cols;
-    if (!Number.isInteger(rows) || rows > this.maxRows(tensor.rows)) {
-      throw new KvantError('shape-mismatch', `${data.length} numbers for rows of ${tensor.cols}.`, {
-        where: 'write',
-        fix: 'Write whole rows, no more than the program was compiled for.',
-      });
-    }
+    const buffer = this.input(tensor, rows);
     const stride = strideOf(tensor.cols);
     let source = data as Float32Array<ArrayBuffer>;
     if (stride !== tensor.cols) {
@@ -96,7 +91,16 @@ export class ProgramBuffers implements PlanBuffers {
         source.set(data.subarray(r * tensor.cols, (r + 1) * tensor.cols), r * stride);
       }
     }
-    this.#host.device.queue.writeBuffer(this.tensor(tensor), 0, source);
+    this.#host.device.queue.writeBuffer(buffer, 0, source);
+  }
+
+  /** The buffer that so many rows are written to. Errors: `shape-mismatch`. */
+  input(tensor: Tensor, rows: number): GPUBuffer {
+    if (Number.isInteger(rows) && rows >= 0 && rows <= this.maxRows(tensor.rows)) return this.tensor(tensor);
+    throw new KvantError('shape-mismatch', `${rows * tensor.cols} numbers for rows of ${tensor.cols}.`, {
+      where: 'write',
+      fix: 'Write whole rows, no more than the program was compiled for.',
+    });
   }
 
   /** The fine table, then the coarse one. */

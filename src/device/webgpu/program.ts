@@ -21,6 +21,7 @@ import { USAGE } from './constants.js';
 import { ownSlab } from './feature-slab.js';
 import { findFusions } from './fusion.js';
 import { type ExpertsHost, HostExperts } from './host-experts.js';
+import { InputStaging } from './input-staging.js';
 import type { Capabilities } from './kernel.js';
 import type { GpuKvPool } from './kv-pool.js';
 import type { Plan, StepPart } from './plan.js';
@@ -68,6 +69,7 @@ export class WebGpuProgram implements Program {
   readonly #warmUp: WarmUp;
   readonly #resources: Resources;
   readonly #buffers: ProgramBuffers;
+  readonly #staging: InputStaging;
   readonly #plans: Plans;
   readonly #underWay = new Set<Promise<unknown>>();
   /** Null: all experts are on the device. */
@@ -124,6 +126,7 @@ export class WebGpuProgram implements Program {
     const buffers = new ProgramBuffers(host, limits, planLifetimes(graph, fusions.held));
     this.#buffers = buffers;
     try {
+      this.#staging = new InputStaging(host, buffers, graph);
       const usage = USAGE.STORAGE | USAGE.COPY_DST;
       this.#resources = {
         capabilities: host.capabilities,
@@ -231,6 +234,18 @@ export class WebGpuProgram implements Program {
     this.#alive();
     this.#use();
     this.#buffers.write(tensor, data);
+  }
+
+  async fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void): Promise<void> {
+    this.#alive();
+    this.#use();
+    await this.#staging.fill(tensor, rows, make);
+  }
+
+  clear(tensor: Tensor, rows: number): void {
+    this.#alive();
+    this.#use();
+    this.#staging.clear(tensor, rows);
   }
 
   async read(tensor: Tensor, rows: number): Promise<Float32Array> {

@@ -4,24 +4,12 @@ import type { Device, Program } from '../../device/device.js';
 import type { FeatureSlab } from '../../device/feature-slab.js';
 import { NO_SLOT, StepInputs } from '../../device/step.js';
 import type { Model, TowerGraph } from '../../models/load.js';
-import {
-  NO_PATCH,
-  type PatchGrid,
-  type PlacedImage,
-  type TowerDefinition,
-} from '../../models/vision/tower.js';
+import type { PatchGrid, PlacedImage, TowerDefinition } from '../../models/vision/tower.js';
 import { NO_PACE, type Pace } from './pace.js';
+import type { PatchedImage } from './patched-image.js';
 import { tokensOf } from './token-rows.js';
+import { fillTower } from './tower-inputs.js';
 import { TowerSlices } from './tower-slices.js';
-
-/** A picture as its processor leaves it. */
-export interface PatchedImage {
-  readonly grid: PatchGrid;
-  /** `[patches, patchValues]` of all its tiles, in the processor's order. */
-  readonly patches: Float32Array;
-  /** Those of the frame behind it, of a video whose two frames are seen as one. Default: a still picture. */
-  readonly second?: Float32Array;
-}
 
 /** Takes what a launch made of some pictures. */
 type Take = (program: Program, placed: readonly PlacedImage[]) => Promise<void>;
@@ -44,6 +32,8 @@ export class VisionEncoder {
   readonly #slices = new TowerSlices();
   /** By grid, the one used last at the end. */
   readonly #placed = new Map<string, PlacedImage>();
+  /** Sizes of launches that the program has been made ready for, in powers of two. */
+  readonly #prepared = new Set<string>();
   #room = 0;
   #seconds = 0;
   #program: Program | null = null;
@@ -168,7 +158,8 @@ export class VisionEncoder {
     const rows = placed.reduce((sum, { order }) => sum + order.length, 0);
     const tokens = placed.reduce((sum, { outputs }) => sum + outputs.length, 0);
     const program = await this.#reserve(rows);
-    this.#fill(program, images, placed, rows);
+    await this.#prepare(program, rows, tokens);
+    await fillTower(program, this.#recorded.tensors, this.#tower.patchValues, { images, placed, rows });
     const step = new StepInputs(rows, 1, tokens);
     step.tokenCount = step.seqLength[0] = rows;
     step.sequenceCount = 1;
@@ -210,49 +201,12 @@ export class VisionEncoder {
     return all;
   }
 
-  #fill(
-    program: Program,
-    images: readonly PatchedImage[],
-    placed: readonly PlacedImage[],
-    rows: number,
-  ): void {
-    const { pixels, motion, places, bounds } = this.#recorded.tensors;
-    const { patchValues } = this.#tower;
-    const values = new Float32Array(rows * patchValues);
-    // Zeros are written too: others use the room of an input once it is read.
-    const moved = new Float32Array(motion === undefined ? 0 : values.length);
-    const told = places.map(({ cols }) => new Float32Array(rows * cols));
-    const seen = bounds.map(() => new Float32Array(rows * 2));
-    let first = 0;
-    placed.forEach((image, i) => {
-      const { patches: from, second } = images[i]!;
-      image.order.forEach((patch, row) => {
-        if (patch === NO_PATCH) return;
-        const [start, to] = [patch * patchValues, (first + row) * patchValues];
-        values.set(from.subarray(start, start + patchValues), to);
-        if (second === undefined) return;
-        for (let v = 0; v < patchValues; v++) {
-          const [a, b] = [from[start + v]!, second[start + v]!];
-          values[to + v] = (a + b) / 2;
-          moved[to + v] = (a - b) / 2;
-        }
-      });
-      image.places.forEach((own, p) => {
-        told[p]!.set(own, first * places[p]!.cols);
-      });
-      image.bounds.forEach((own, set) => {
-        for (const [j, bound] of own.entries()) seen[set]![first * 2 + j] = first + bound;
-      });
-      first += image.order.length;
-    });
-    program.write(pixels, values);
-    if (motion !== undefined) program.write(motion, moved);
-    places.forEach((tensor, p) => {
-      program.write(tensor, told[p]!);
-    });
-    bounds.forEach((tensor, set) => {
-      program.write(tensor, seen[set]!);
-    });
+  /** A picture that nothing was made ready for at load: compilers take their time while others are served. */
+  async #prepare(program: Program, rows: number, outputs: number): Promise<void> {
+    const bucket = `${Math.ceil(Math.log2(rows))} ${Math.ceil(Math.log2(outputs))}`;
+    if (this.#prepared.has(bucket)) return;
+    await program.prepare(rows, outputs);
+    this.#prepared.add(bucket);
   }
 
   async #reserve(rows: number): Promise<Program> {
@@ -268,6 +222,7 @@ export class VisionEncoder {
       maxContext: this.#room,
       inFlight: 1,
     };
+    this.#prepared.clear();
     this.#program = await this.#device.compile(this.#recorded.graph, limits, null);
     return this.#program;
   }

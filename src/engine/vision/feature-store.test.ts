@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { FeatureSlab } from '../../device/feature-slab.js';
 import { KvantError } from '../../errors.js';
-import type { PatchedImage } from './encoder.js';
 import { FeatureStore } from './feature-store.js';
+import type { PatchedImage } from './patched-image.js';
 import { PromptPictures, SequencePictures } from './pictures.js';
 
 const COLS = 2;

@@ -8,8 +8,8 @@ import type { FeatureSlab } from '../../device/feature-slab.js';
 import type { KvantError } from '../../errors.js';
 import { asKvantError } from '../core-errors.js';
 import type { FeatureStoreStats } from '../info.js';
-import type { PatchedImage } from './encoder.js';
 import { NO_PACE, type Pace } from './pace.js';
+import type { PatchedImage } from './patched-image.js';
 import type { PromptPicture, SequencePictures } from './pictures.js';
 
 /** The part of an encoder that a store needs. */

@@ -9,7 +9,7 @@ import type { Activation, NormPart, Tensor, UngatedActivation } from '../../devi
 import type { Ops } from '../../device/ops.js';
 import type { Vector } from '../../device/weights.js';
 import type { MatrixPart, Weights } from '../layout.js';
-import type { TowerWeights } from './tower-weights.js';
+import { type TowerWeights, WIDTH_UNIT } from './tower-weights.js';
 
 export interface BlockShape {
   /** Of the hidden states. */
@@ -52,9 +52,6 @@ export interface BlockBiases {
   readonly proj: boolean;
   readonly mlp: boolean;
 }
-
-/** Matrices of a GPU take columns by so many. */
-const WIDTH_UNIT = 64;
 
 /** @param key what its weights are found by, `vision.3.` */
 export function blockWeights(

@@ -77,7 +77,7 @@ function listWeights(weights: TowerWeights, config: Gemma4TowerConfig): void {
       return 2 * values[row * cols + (at % area) * CHANNELS + Math.floor(at / area)]!;
     });
   const patches: MatrixPart = { ...weights.part(PATCHES, hiddenSize, false) };
-  weights.matrix('vision.patch', cols, [{ ...patches, stored: [{ shape: [hiddenSize, cols], make }] }]);
+  weights.pixels('vision.patch', cols, { ...patches, stored: [{ shape: [hiddenSize, cols], make }] });
   weights.table(
     'vision.positions',
     [
@@ -191,7 +191,7 @@ function withSumFirst(values: Float32Array, rows: number, cols: number): Float32
 function record(ops: Ops, config: Gemma4TowerConfig, weights: Weights): TowerTensors {
   const { depth, hiddenSize, heads, headDim, activation, eps, pool } = config;
   const inner = heads * headDim;
-  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
+  const pixels = ops.input('tokens', weights.matrix('vision.patch').cols);
   const taps = ops.input('tokens', 6);
   const angles = ops.input('tokens', headDim);
   const bounds = ops.input('tokens', 2);

@@ -131,7 +131,7 @@ function record(ops: Ops, config: GlmTowerConfig, weights: Weights): TowerTensor
   const { depth, block, mergeSize, learned, activation } = config;
   const { hiddenSize, heads, norm } = block;
   const at = { ops, weights };
-  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
+  const pixels = ops.input('tokens', weights.matrix('vision.patch').cols);
   const angles = ops.input('tokens', hiddenSize / heads);
   const taps = learned === null ? null : ops.input('tokens', 2 * TAPS);
   const bounds = ops.input('tokens', 2);

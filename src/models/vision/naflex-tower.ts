@@ -70,13 +70,13 @@ function listWeights(weights: TowerWeights, { block, patchSize, side, depth }: N
 
 function record(
   ops: Ops,
-  { block, depth, patchSize, mergeSize }: NaflexConfig,
+  { block, depth, mergeSize }: NaflexConfig,
   projector: Projector,
   weights: Weights,
 ): ReturnType<TowerDefinition['record']> {
   const at = { ops, weights };
   const positions = weights.matrix('vision.positions');
-  const pixels = ops.input('tokens', CHANNELS * patchSize ** 2);
+  const pixels = ops.input('tokens', weights.matrix('vision.patch').cols);
   const taps = ops.input('tokens', positions.cols);
   const bounds = ops.input('tokens', 2);
   let x = ops.linear(taps, positions, ops.linear(pixels, weights.matrix('vision.patch')));

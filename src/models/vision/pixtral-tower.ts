@@ -126,7 +126,7 @@ function listProjector(weights: TowerWeights, { block, merger, bias, width }: Pi
 function record(ops: Ops, config: PixtralConfig, weights: Weights): TowerTensors {
   const { depth, block, merger, activation } = config;
   const at = { ops, weights };
-  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
+  const pixels = ops.input('tokens', weights.matrix('vision.patch').cols);
   const angles = ops.input('tokens', block.hiddenSize / block.heads);
   const bounds = ops.input('tokens', 2);
   let x = normed(at, 'vision.before', ops.linear(pixels, weights.matrix('vision.patch')), block.norm);

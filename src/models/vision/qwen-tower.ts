@@ -96,7 +96,7 @@ function record(ops: Ops, config: QwenTowerConfig, weights: Weights): TowerTenso
   const { depth, block, window, wholeBlocks, learned, added } = config;
   const { hiddenSize, heads } = block;
   const at = { ops, weights };
-  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
+  const pixels = ops.input('tokens', weights.matrix('vision.patch').cols);
   const angles = ops.input('tokens', hiddenSize / heads);
   const taps = learned === null ? null : ops.input('tokens', 8);
   const whole = ops.input('tokens', 2);

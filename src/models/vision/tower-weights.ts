@@ -18,6 +18,9 @@ export interface PatchConvolution {
 
 const kept = (values: Float32Array): Float32Array => values;
 
+/** Matrices of a GPU take columns by so many. */
+export const WIDTH_UNIT = 64;
+
 /** Columns of a matrix up to a multiple that kernels take. */
 export function paddedColumns(count: number): number {
   return Math.ceil(count / 4) * 4;
@@ -101,8 +104,14 @@ export class TowerWeights {
     const part = this.part(name, hiddenSize);
     // GGUF files have it as a convolution.
     const convolution = { shape: [hiddenSize, CHANNELS, patchSize, patchSize], make: kept };
-    this.matrix(key, cols, [{ ...part, stored: [{ shape: [hiddenSize, cols], make }, convolution] }]);
+    this.pixels(key, cols, { ...part, stored: [{ shape: [hiddenSize, cols], make }, convolution] });
     return part.name;
+  }
+
+  /** A product with patches of so many numbers, behind which there are columns of zeros. */
+  pixels(key: string, cols: number, part: MatrixPart): void {
+    const width = Math.ceil(cols / WIDTH_UNIT) * WIDTH_UNIT;
+    this.matrix(key, width, [width === cols ? part : { ...part, own: { rows: part.rows, cols } }]);
   }
 
   /** A table `[count, size]` whose rows are weighed and added up: a matrix `[size, count]`, with columns of zeros up to a multiple of 4. */
@@ -152,11 +161,11 @@ export class TowerWeights {
         make: weighed((c, f, i) => (f * area + i) * CHANNELS + c, by),
       },
     ];
-    this.matrix(key, cols, [{ ...part, stored: stored(() => 1) }]);
+    this.pixels(key, cols, { ...part, stored: stored(() => 1) });
     // Mean and half of the difference of two frames say as much as the frames, and of a still picture the second is zero.
     if (frames === FILM) {
       const moving = { ...part, bias: null, stored: stored((frame) => 1 - 2 * frame) };
-      this.matrix(`${key}.motion`, cols, [moving]);
+      this.pixels(`${key}.motion`, cols, moving);
     }
     return part.name;
   }

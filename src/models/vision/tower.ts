@@ -19,9 +19,9 @@ export function tileCount({ tiles }: PatchGrid): number {
 
 /** The tensors that the host fills before a launch and reads behind it. All but `features` have a row for each patch. */
 export interface TowerTensors {
-  /** `[rows, patchValues]`: normalised pixels. Of two frames of a video their mean. */
+  /** `[rows, n]`: normalised pixels, with zeros behind those of a patch. Of two frames of a video their mean. */
   readonly pixels: Tensor;
-  /** `[rows, patchValues]`: half of what the first frame has more than the second; zeros for pictures. Absent: the tower sees no videos. */
+  /** As `pixels`: half of what the first frame has more than the second; zeros for pictures. Absent: the tower sees no videos. */
   readonly motion?: Tensor;
   /** `[rows, n]` each: what a row is told of its place. Angles for Node `rotate`, taps for Node `add-gathered`. */
   readonly places: readonly Tensor[];

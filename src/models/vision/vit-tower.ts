@@ -128,7 +128,7 @@ function record(
 ): ReturnType<TowerDefinition['record']> {
   const { names, block, depth, mergeSize } = config;
   const at = { ops, weights };
-  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
+  const pixels = ops.input('tokens', weights.matrix('vision.patch').cols);
   const taps = ops.input('tokens', 2 * tapCount(names));
   const bounds = ops.input('tokens', 2);
   const norm = (x: Tensor, key: string, name: string | null): Tensor =>

@@ -135,19 +135,20 @@ export function actKernel(shape: {
 }): Kernel {
   const { cols, rowKind, activation } = shape;
   const numbers = activation === 'xielu' ? [read('parameters', 'array<f32>')] : [];
-  const bindings = [STEP_BINDING, read('x', 'array<f32>'), ...numbers, { ...OUT, type: 'array<f32>' }];
-  const stride = Math.ceil(cols / 4) * 4;
+  const bindings = [STEP_BINDING, read('x'), ...numbers, OUT];
+  const vectors = Math.ceil(cols / 4);
   const wgsl = `${declareBindings(bindings)}
 ${ungatedWgsl(activation)}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let row = wid.y + wid.z * 65535u;
   let c = wid.x * 64u + lid;
-  if (row >= ${rowCount(rowKind)} || c >= ${cols}u) { return; }
-  let at = row * ${stride}u + c;
-  out[at] = act(x[at]);
+  if (row >= ${rowCount(rowKind)} || c >= ${vectors}u) { return; }
+  let at = row * ${vectors}u + c;
+  let v = x[at];
+  out[at] = vec4<f32>(act(v.x), act(v.y), act(v.z), act(v.w));
 }`;
-  return elementStage(`act ${activation} [${cols}]`, wgsl, bindings, cols, rowKind);
+  return elementStage(`act ${activation} [${cols}]`, wgsl, bindings, vectors, rowKind);
 }
 
 export function addKernel(shape: { readonly rowKind: RowKind; readonly cols: number }): Kernel {
