@@ -37,7 +37,7 @@ const suites = {
   },
   'unit-devices': { paths: ['src/device/'], workers: 2, webgpu: true },
   engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
-  parity: { paths: ['test/parity/'], exclude: FAMILY_FILES, workers: 2, webgpu: true },
+  parity: { paths: ['test/parity/', 'test/embeddings/'], exclude: FAMILY_FILES, workers: 2, webgpu: true },
   'parity-devices': { paths: FAMILY_FILES, workers: gpuWorkers, webgpu: true },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
   questions: { paths: ['test/questions/'], workers: 2 },
