@@ -28,17 +28,22 @@ export function listRows(state: SchedulerState, config: SchedulerConfig, plan: S
 }
 
 /**
- * Sets what runs may take beside the first token of each row: what `targetItl` leaves of a step, or a smallest chunk. While prompts have
+ * Sets what runs may take beside the first token of each row: what `targetItl` leaves of a step, or a smallest chunk, but no more than
+ * `evenTokens` has room for: a run of one row is not worth a step that is dearer for all. While prompts have
  * some of the step it is half of one, and prompts have so much less: the step is no longer for it.
  */
 export function allowRuns(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
-  const { minChunk, targetItl, maxBatchTokens } = config;
+  const { minChunk, targetItl, maxBatchTokens, evenTokens = 0 } = config;
   let wanted = 0;
   for (let i = 0; i < plan.rowCount; i++) {
     const { length, computed } = state.running[plan.rows[i]!]!;
     wanted += length - computed - 1;
   }
   if (wanted === 0) return;
+  if (evenTokens > 0 && plan.promptTokens === 0) {
+    const even = Math.max(evenTokens, 2 ** Math.ceil(Math.log2(plan.rowCount)));
+    wanted = Math.min(wanted, even - plan.rowCount);
+  }
   if (targetItl === 0) {
     plan.runTokens = Math.min(wanted, maxBatchTokens);
     return;

@@ -117,6 +117,26 @@ describe('schedule', () => {
     for (let i = 60; i < 70; i++) expect(rows).toContainEqual([i, 1]);
   });
 
+  it('fills a step up with runs as far as that costs nothing, where tokens do not cost alike', () => {
+    const gpu = { ...config, maxBatchTokens: 256, minChunk: 64, evenTokens: 32 };
+    /** Tokens of a step of so many rows, of which the first goes on by a run of so many. */
+    const tokens = (rows: number, run: number, waiting = 0): number => {
+      const first = { ...decoding(), length: 20 + run, run: true, blocks: [8] };
+      const running = [first, ...Array.from({ length: rows - 1 }, () => decoding())];
+      const prompts = Array.from({ length: waiting }, () => newcomer(100));
+      schedule({ ...idle, running, waiting: prompts }, gpu, plan);
+      return work().reduce((sum, [index, count]) => sum + (index! < rows ? count! : 0), 0);
+    };
+    expect(tokens(1, 9)).toBe(9);
+    expect(tokens(1, 60)).toBe(32);
+    expect(tokens(28, 9)).toBe(32);
+    expect(tokens(32, 9)).toBe(32);
+    expect(tokens(40, 9)).toBe(48);
+    expect(tokens(40, 60)).toBe(64);
+    // Beside a prompt the step is a long one anyway.
+    expect(tokens(32, 9, 1)).toBe(40);
+  });
+
   describe('with a target', () => {
     const paced = { ...config, chunkTokens: 32, targetItl: 10 };
     const measured = { ...idle, costs: { fixed: 2, row: 0.5, chunk: 1, token: 0.125, depth: 0 } };

@@ -132,6 +132,11 @@ export interface SchedulerConfig {
   readonly minChunk: number;
   /** Tokens of prompts that are worth a step of their own beside decoding rows. */
   readonly chunkTokens: number;
+  /**
+   * A step of decoding rows is about as dear with fewer tokens as with so many, or with the power of two that its rows come to: runs
+   * fill it up so far and no further. 0, the default: every token costs alike.
+   */
+  readonly evenTokens?: number;
   /** Milliseconds that a step with decoding rows may take, but for one smallest chunk; 0: any. */
   readonly targetItl: number;
   /** Tokens at which a sequence is converted; 0: none is ever float-start. */
