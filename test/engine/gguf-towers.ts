@@ -1,11 +1,9 @@
 /**
- * Models that see as a GGUF file and an mmproj file beside it, written with the names and the changes of llama.cpp's converters
+ * What sees as an mmproj file, written with the names and the changes of llama.cpp's converters
  * (conversion/qwenvl.py, qwen3vl.py, gemma.py, smolvlm.py, llava.py, intern_vision.py, lfm2.py; names: gguf-py's tensor_mapping.py).
  */
 
-import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { Q8_0, quantise } from '../setup/gguf-quantise.js';
 import {
   bool,
@@ -14,9 +12,7 @@ import {
   f32s,
   ggufBytes,
   string,
-  strings,
   u32,
-  u32s,
   type Value,
   type WrittenTensor,
 } from '../setup/gguf-writer.js';
@@ -25,94 +21,6 @@ import { readJson } from './vision-fixtures.js';
 
 type Json = Record<string, unknown>;
 type Sizes = Record<string, number>;
-
-const TEXT_NAMES: Record<string, string> = {
-  input_layernorm: 'attn_norm',
-  'self_attn.q_proj': 'attn_q',
-  'self_attn.k_proj': 'attn_k',
-  'self_attn.v_proj': 'attn_v',
-  'self_attn.o_proj': 'attn_output',
-  'self_attn.q_norm': 'attn_q_norm',
-  'self_attn.k_norm': 'attn_k_norm',
-  'mlp.gate_proj': 'ffn_gate',
-  'mlp.up_proj': 'ffn_up',
-  'mlp.down_proj': 'ffn_down',
-};
-
-function tokensOf(folder: string): string[] {
-  if (!existsSync(join(folder, 'tokenizer.json'))) return [];
-  const { model, added_tokens: added } = readJson(folder, 'tokenizer.json') as {
-    model: { vocab: Record<string, number> };
-    added_tokens: { id: number; content: string }[];
-  };
-  const tokens: string[] = [];
-  for (const [token, id] of Object.entries(model.vocab)) tokens[id] = token;
-  for (const { id, content } of added) tokens[id] = content;
-  return Array.from(tokens, (token) => token ?? '');
-}
-
-/** @param arch as the file calls it */
-export async function writeText(folder: string, arch: string, path: string): Promise<void> {
-  const { tensors } = await published(folder);
-  const config = readJson(folder, 'config.json');
-  const text = config.text_config as Sizes & Record<string, Json>;
-  const heads = text.num_attention_heads!;
-  const headDim = text.head_dim ?? text.hidden_size! / heads;
-  const gemma = arch === 'gemma3';
-  const rope = text.rope_parameters as unknown as Sizes & Record<string, Sizes>;
-  const at = (key: string): string => `${arch}.${key}`;
-  const axes = rope.mrope_section as unknown as number[] | undefined;
-  const metadata: Record<string, Value> = {
-    'general.architecture': string(arch),
-    [at('block_count')]: u32(text.num_hidden_layers!),
-    [at('context_length')]: u32(text.max_position_embeddings!),
-    [at('embedding_length')]: u32(text.hidden_size!),
-    [at('feed_forward_length')]: u32(text.intermediate_size!),
-    [at('attention.head_count')]: u32(heads),
-    [at('attention.head_count_kv')]: u32(text.num_key_value_heads!),
-    [at('attention.key_length')]: u32(headDim),
-    [at('attention.value_length')]: u32(headDim),
-    [at('attention.layer_norm_rms_epsilon')]: f32(text.rms_norm_eps!),
-    [at('rope.freq_base')]: f32(gemma ? rope.full_attention!.rope_theta! : rope.rope_theta!),
-    ...(axes === undefined ? {} : { [at('rope.dimension_sections')]: u32s([...axes, 0]) }),
-    ...(gemma
-      ? {
-          [at('attention.sliding_window')]: u32(text.sliding_window!),
-          [at('attention.sliding_window_pattern')]: u32(2),
-          [at('attention.scale')]: f32(text.query_pre_attn_scalar! ** -0.5),
-          [at('rope.freq_base_swa')]: f32(rope.sliding_attention!.rope_theta!),
-        }
-      : {}),
-    'tokenizer.ggml.model': string('gpt2'),
-    'tokenizer.ggml.tokens': strings(tokensOf(folder)),
-    'tokenizer.ggml.eos_token_id': u32(text.eos_token_id!),
-  };
-  const own = tensors.flatMap((tensor): Named[] => {
-    const name = tensor.name.replace(
-      /^(model\.language_model\.|language_model\.model\.|model\.text_model\.|model\.)/,
-      '',
-    );
-    if (name === 'embed_tokens.weight') return [{ ...tensor, name: 'token_embd.weight' }];
-    const plus = (one: Named): Named =>
-      gemma && /norm\.weight$/.test(tensor.name) ? { ...one, values: one.values.map((w) => w + 1) } : one;
-    if (name === 'norm.weight') return [plus({ ...tensor, name: 'output_norm.weight' })];
-    const [, layer, inner, kind] = /^layers\.(\d+)\.(.*)\.(weight|bias)$/.exec(name) ?? [];
-    if (layer === undefined || /vision|visual/.test(tensor.name)) return [];
-    const gemmas: Record<string, string> = {
-      post_attention_layernorm: 'post_attention_norm',
-      pre_feedforward_layernorm: 'ffn_norm',
-      post_feedforward_layernorm: 'post_ffw_norm',
-    };
-    const to =
-      (gemma ? gemmas[inner!] : undefined) ?? { ...TEXT_NAMES, post_attention_layernorm: 'ffn_norm' }[inner!];
-    if (to === undefined) throw new Error(`nothing is known of ${tensor.name}`);
-    const stored = { ...tensor, name: `blk.${layer}.${to}.${kind}` };
-    const count = { attn_q: heads, attn_k: text.num_key_value_heads! }[to];
-    if (arch === 'llama' && count !== undefined) return [{ ...stored, values: paired(stored, count) }];
-    return [plus(stored)];
-  });
-  await writeGguf(path, metadata, own);
-}
 
 type Rename = readonly (readonly [RegExp, string])[];
 
@@ -203,32 +111,8 @@ export const KINDS: Record<string, Kind> = {
     change: apart(true),
   },
   'qwen2-vl': { type: 'qwen2vl_merger', names: BLOCKS, keys: pixels, change: apart(true) },
-  'qwen3-vl': {
-    type: 'qwen3vl_merger',
-    names: [
-      ...BLOCKS,
-      [/^.*deepstack_merger_list\.(\d+)\.norm/, 'v.deepstack.$1.norm'],
-      [/^.*deepstack_merger_list\.(\d+)\.linear_fc([12])/, 'v.deepstack.$1.fc$2'],
-    ],
-    keys: (config, section, processor) => ({
-      ...pixels(config, section, processor),
-      [`${V}spatial_merge_size`]: u32(section.spatial_merge_size!),
-      [`${V}is_deepstack_layers`]: bools(
-        Array.from({ length: section.depth! }, (_, b) =>
-          (section.deepstack_visual_indexes as unknown as number[]).includes(b) ? 1 : 0,
-        ),
-      ),
-    }),
-    change: (tensor, section) =>
-      apart(false)({
-        ...tensor,
-        name: tensor.name.replace(
-          /^v\.deepstack\.(\d+)/,
-          (_, level: string) =>
-            `v.deepstack.${(section.deepstack_visual_indexes as unknown as number[])[Number(level)]}`,
-        ),
-      }),
-  },
+  'qwen3-vl': qwen3Vl(),
+  'qwen3-vl-moe': qwen3Vl(),
   gemma3: {
     type: 'gemma3',
     names: [
@@ -312,6 +196,35 @@ export const KINDS: Record<string, Kind> = {
     keys: (_, section) => ({ [`${V}block_count`]: u32(section.num_hidden_layers! - 1) }),
   },
 };
+
+function qwen3Vl(): Kind {
+  return {
+    type: 'qwen3vl_merger',
+    names: [
+      ...BLOCKS,
+      [/^.*deepstack_merger_list\.(\d+)\.norm/, 'v.deepstack.$1.norm'],
+      [/^.*deepstack_merger_list\.(\d+)\.linear_fc([12])/, 'v.deepstack.$1.fc$2'],
+    ],
+    keys: (config, section, processor) => ({
+      ...pixels(config, section, processor),
+      [`${V}spatial_merge_size`]: u32(section.spatial_merge_size!),
+      [`${V}is_deepstack_layers`]: bools(
+        Array.from({ length: section.depth! }, (_, b) =>
+          (section.deepstack_visual_indexes as unknown as number[]).includes(b) ? 1 : 0,
+        ),
+      ),
+    }),
+    change: (tensor, section) =>
+      apart(false)({
+        ...tensor,
+        name: tensor.name.replace(
+          /^v\.deepstack\.(\d+)/,
+          (_, level: string) =>
+            `v.deepstack.${(section.deepstack_visual_indexes as unknown as number[])[Number(level)]}`,
+        ),
+      }),
+  };
+}
 
 function pixtral(): Kind {
   return {

@@ -20,13 +20,15 @@ import { readPacked } from '../fixtures/read-packed.js';
 import { everyCase } from '../setup/every-case.js';
 import { f32s, string, u32, type Value } from '../setup/gguf-writer.js';
 import { refusal } from './engine-harness.js';
-import { writeProjector, writeText } from './gguf-towers.js';
+import { writeText } from './gguf-texts.js';
+import { writeProjector } from './gguf-towers.js';
 import { cases, MODEL as DEMO, withImages } from './vision-cases.js';
 import { casesOf, checkAnswer, floats, pictures, ROOT, readJson } from './vision-fixtures.js';
 
 /** By the name of a fixture, the architecture of its decoder. */
 const MODELS: Record<string, string> = {
   'qwen3-vl': 'qwen3vl',
+  'qwen3-vl-moe': 'qwen3vlmoe',
   gemma3: 'gemma3',
   smolvlm: 'llama',
   pixtral: 'llama',

@@ -30,6 +30,19 @@ export const SPARSE_NAMES = {
 export const MLP_NAMES = { ffn_gate_inp: 'mlp.gate', ...stacks('mlp.switch_mlp') };
 export const ROUTER_BIAS = 'exp_probs_b.bias';
 
+const QWEN3_MOE: GgufArchitecture = {
+  name: 'qwen3moe',
+  modelType: 'qwen3_moe',
+  className: 'Qwen3MoeForCausalLM',
+  names: MLP_NAMES,
+  reads: ['expert_count'],
+  fields: (read) => ({
+    ...experts(read, 'num_experts', 'moe_intermediate_size'),
+    norm_topk_prob: read.flag('expert_weights_norm') ?? true,
+    mlp_only_layers: plainLayers(read),
+  }),
+};
+
 export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
   {
     name: 'qwen2moe',
@@ -50,18 +63,9 @@ export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
         read.count('expert_shared_feed_forward_length') ?? read.rows('blk.0.ffn_gate_shexp.weight') ?? null,
     }),
   },
-  {
-    name: 'qwen3moe',
-    modelType: 'qwen3_moe',
-    className: 'Qwen3MoeForCausalLM',
-    names: MLP_NAMES,
-    reads: ['expert_count'],
-    fields: (read) => ({
-      ...experts(read, 'num_experts', 'moe_intermediate_size'),
-      norm_topk_prob: read.flag('expert_weights_norm') ?? true,
-      mlp_only_layers: plainLayers(read),
-    }),
-  },
+  QWEN3_MOE,
+  // The text model.
+  { ...QWEN3_MOE, name: 'qwen3vlmoe' },
   {
     name: 'glm4moe',
     modelType: 'glm4_moe',
