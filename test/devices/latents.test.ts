@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import type { KvFormat } from '../../src/device/kv.js';
 import type { MatrixFormat } from '../../src/device/weights.js';
+import { AttentionBench } from './attention-bench.js';
 import type { AttentionCase } from './attention-case.js';
 import { AWKWARD, checkAttention } from './attention-check.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
@@ -63,6 +64,45 @@ describe.each(kernelDevices)('latents on $name', (spec) => {
   it('with sinks, a cap and a window', async () => {
     const base = latents(SHAPES[1], F16);
     await checkAttention(device, spec, { ...base, sinks: 2, softcap: 20, window: 33 }, AWKWARD);
+  });
+
+  it('gives the same bits for any cut of a prompt, alone or in company, whatever the kernels', async () => {
+    for (const [shape, total] of [
+      [SHAPES[1], spec.slow ? 90 : 300],
+      ...(spec.kind === 'cpu' || spec.slow ? [] : [[SHAPES[2], 270] as const]),
+    ] as const) {
+      const most = 150;
+      const c = latents(shape, F16);
+      const width = c.heads * c.headDim + c.headDim;
+      const data = new Random(77).normals(total * width);
+      const cuts = [
+        [Math.min(total, most), Math.max(0, total - most)],
+        [total - most / 2 - 1, most / 2, 1],
+        [7, 64, Math.min(total - 71, most), Math.max(0, total - 71 - most)],
+      ].map((cut) => cut.filter((length) => length > 0));
+      let first: Float32Array | null = null;
+      for (const [n, cut] of cuts.entries()) {
+        const bench = await AttentionBench.open(device, c, 5);
+        let last: Float32Array = new Float32Array(0);
+        let at = 0;
+        for (const length of cut) {
+          const own = data.slice(at * width, (at + length) * width);
+          at += length;
+          if (n === 0) last = (await bench.step([3], [length], own)).out;
+          else {
+            // A neighbour decodes in front of it.
+            const both = new Float32Array((length + 1) * width);
+            both.set(new Random(at).normals(width));
+            both.set(own, width);
+            last = (await bench.step([6, 3], [1, length], both)).out;
+          }
+        }
+        await bench.close();
+        const tail = last.slice(-shape.heads * shape.valueDim);
+        first ??= tail;
+        expect(tail, `cut ${cut}`).toEqual(first);
+      }
+    }
   });
 
   it('refuses what is no view of a key, and rotated codes', () => {

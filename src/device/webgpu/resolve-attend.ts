@@ -131,7 +131,9 @@ export function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resourc
     items.push(bound({ ...kernel, scratch }, r, buffers));
     if (isHead || shape.rows.only === 'floatStart') continue;
     const { valueDim = shape.headDim } = shape;
-    const slices = reduceSlices(r.capabilities, bucket[node.out.rows], valueDim);
+    // Of latents partials are merged in order, as tiles do (attend-latent.ts).
+    const slices =
+      shape.valueDim === undefined ? reduceSlices(r.capabilities, bucket[node.out.rows], valueDim) : 1;
     const reduceTo = (form: LeftBytes | null): Kernel =>
       once(r, `reduce ${slices} ${JSON.stringify(form)}`, shape, () => ({
         stages: [reduceStage({ ...shape, headDim: valueDim }, slices, form)],

@@ -8,7 +8,7 @@ import type { AffineKv, TurboKv } from '../../kv.js';
 import type { KvSide } from '../../turboquant/rotation.js';
 import type { AttendShape } from './attend.js';
 import { byteCentre, bytesText, byteUnit, hasBytes } from './attend-planes.js';
-import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
+import type { TileSizes } from './attend-prefill-plan.js';
 import type { TilePlaces, TileSide } from './attend-prefill-tiles.js';
 import { count, wordOf, wordType, wordWidth } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
@@ -25,11 +25,13 @@ export const TURBO_TEXT =
 /** The format, and how many pieces each thread has; null where codes are read in another way. */
 export function piecesOf(
   shape: AttendShape,
-  c: PrefillConfig,
+  c: TileSizes,
   { format }: KvSideSpec,
 ): { readonly format: AffineKv | TurboKv; readonly each: number } | null {
-  const { component, subs } = planPrefill(shape, c);
-  const each = (c.keys * shape.headDim) / PIECE / (subs * c.subgroupSize);
+  const { component, threads, keys } = c;
+  const pieces = (keys * shape.headDim) / PIECE;
+  // Latents are too wide to be whole numbers of pieces.
+  const each = shape.valueDim === undefined ? pieces / threads : Math.ceil(pieces / threads);
   const takes =
     hasBytes(format) &&
     (!hasScales(format) || shape.headDim % format.groupSize === 0) &&
@@ -43,7 +45,7 @@ export function piecesOf(
 /** Null where codes are no bytes, or a tile is no whole number of pieces for each thread. */
 export function codedTiles(
   shape: AttendShape,
-  c: PrefillConfig,
+  c: TileSizes,
   side: KvSideSpec<'keys' | 'values'>,
   { block, seenAt }: TilePlaces,
 ): TileSide | null {
@@ -52,14 +54,16 @@ export function codedTiles(
   const { format, each } = pieces;
   const { kvHeads, headDim, blockTokens } = shape;
   const { keys } = c;
-  const { subs, stride } = planPrefill(shape, c);
-  const threads = subs * c.subgroupSize;
+  const { threads, stride } = c;
+  const all = (keys * headDim) / PIECE;
   const { name, layout } = side;
   const words = (layout.words * PIECE) / headDim;
   const width = wordWidth(words);
   const { words: pattern } = bytesText(format, headDim, PIECE, 'x', () => '0u');
   const run = pattern[0]!.dims[1] - pattern[0]!.dims[0];
-  const pieceOf = (i: number): string => `let u = lid + ${i * threads}u;`;
+  const beyond = (i: number): boolean => (i + 1) * threads > all;
+  const pieceOf = (i: number): string =>
+    beyond(i) ? `let u = min(lid + ${i * threads}u, ${all - 1}u);` : `let u = lid + ${i * threads}u;`;
   /** Neighbours take a dim of 32 of neighbouring positions each, so that they store to banks of their own. */
   const token = `u % ${keys}u`;
 
@@ -78,7 +82,7 @@ export function codedTiles(
   const staged = (i: number): string[] => {
     const made = bytesText(format, headDim, PIECE, `x${i}`, (w) => wordOf(`${name}_code${i}`, width, w));
     return [
-      `  { ${pieceOf(i)}\n${made.text}`,
+      `  ${beyond(i) ? `if (lid + ${i * threads}u < ${all}u) ` : ''}{ ${pieceOf(i)}\n${made.text}`,
       `    let to = ${token} * ${stride / 8}u + u / ${keys}u * ${PIECE / 8}u; let pair = unpack2x16float(${name}_meta${i});`,
       hasScales(format)
         ? '    let scale = vec2<f16>(f16(pair.x)); let bias = vec2<f16>(f16(pair.y));'

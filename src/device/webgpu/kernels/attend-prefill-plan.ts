@@ -29,6 +29,20 @@ export interface PrefillPlan {
   readonly bytes: number;
 }
 
+/** How a tile of K or V is staged in workgroup memory. */
+export interface TileSizes {
+  readonly component: 'f16' | 'f32';
+  readonly threads: number;
+  /** Positions, and elements from one to the next. */
+  readonly keys: number;
+  readonly stride: number;
+}
+
+export function tileSizes(shape: AttendShape, c: PrefillConfig): TileSizes {
+  const { component, subs, stride } = planPrefill(shape, c);
+  return { component, threads: subs * c.subgroupSize, keys: c.keys, stride };
+}
+
 export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const group = shape.heads / shape.kvHeads;
   const component = c.matrix.component === 'f32' ? 'f32' : 'f16';

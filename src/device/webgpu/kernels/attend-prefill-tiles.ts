@@ -3,7 +3,7 @@
 import { isFloatKv } from '../../kv.js';
 import type { AttendShape } from './attend.js';
 import { codedTiles } from './attend-prefill-codes.js';
-import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
+import type { TileSizes } from './attend-prefill-plan.js';
 import { turnedTiles } from './attend-prefill-turned.js';
 import { count } from './attend-words.js';
 import { cacheType, readerText } from './kv-format.js';
@@ -40,7 +40,7 @@ export interface TilePlaces {
   readonly seenAt: (t: string) => string;
 }
 
-export function tileSide(shape: AttendShape, c: PrefillConfig, name: 'keys' | 'values'): TileSide {
+export function tileSide(shape: AttendShape, c: TileSizes, name: 'keys' | 'values'): TileSide {
   const { blockTokens, maxBlocksPerSlot, window, rows } = shape;
   const base = name === 'keys' ? rows.keyBase : rows.valueBase;
   const places: TilePlaces = {
@@ -54,10 +54,9 @@ export function tileSide(shape: AttendShape, c: PrefillConfig, name: 'keys' | 'v
 }
 
 /** Pieces of eight dims, thread by thread. */
-function piecesOf(shape: AttendShape, c: PrefillConfig) {
+function piecesOf(shape: AttendShape, c: TileSizes) {
   const { headDim } = shape;
-  const { component, subs, stride } = planPrefill(shape, c);
-  const threads = subs * c.subgroupSize;
+  const { component, threads, stride } = c;
   const pieces = (c.keys * headDim) / 8;
   const unit = component === 'f16' ? 8 : 4;
   return {
@@ -78,7 +77,7 @@ const PLAIN = { declarations: '', helper: '', prepare: '', dimOf: (at: string): 
 /** Floats of 16 bits, in pieces of eight, in variables that K and V take in turn. */
 function halfTiles(
   shape: AttendShape,
-  c: PrefillConfig,
+  c: TileSizes,
   name: 'keys' | 'values',
   { block, seenAt }: TilePlaces,
 ): TileSide {
@@ -111,13 +110,12 @@ function halfTiles(
 /** Codes read word by word as they are staged. */
 function wordTiles(
   shape: AttendShape,
-  c: PrefillConfig,
+  c: TileSizes,
   side: KvSideSpec<'keys' | 'values'>,
   { block, seenAt }: TilePlaces,
 ): TileSide {
   const { kvHeads, blockTokens } = shape;
   const { component, vectors, each, staging } = piecesOf(shape, c);
-  const { subs } = planPrefill(shape, c);
   const { metaAt, tablesAt } = side.layout;
   const reader = readerText(side, {
     kvHeads: `${kvHeads}u`,
@@ -133,7 +131,7 @@ function wordTiles(
     kind: 'words',
     type: cacheType(side.format),
     declarations: reader.declarations,
-    prepare: reader.prepare(subs * c.subgroupSize),
+    prepare: reader.prepare(c.threads),
     variables: [],
     fetch: () => [],
     stage: () =>

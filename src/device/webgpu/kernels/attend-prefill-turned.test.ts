@@ -7,7 +7,7 @@ import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
 import type { AttendShape } from './attend.js';
-import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-plan.js';
+import { type PrefillConfig, planPrefill, prefillFits, tileSizes } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
 import { count } from './attend-words.js';
 import { allRows } from './kv-rows.js';
@@ -102,7 +102,7 @@ describe('TurboQuant 4 at head_dim 128 in tiles', () => {
         rows: allRows(blocks),
       };
       expect(prefillFits(shape, config)).toBe(true);
-      const side = tileSide(shape, config, name);
+      const side = tileSide(shape, tileSizes(shape, config), name);
       expect(side.kind).toBe(kind);
       const { subs, stride } = planPrefill(shape, config);
       const { headDim } = shape;

@@ -11,7 +11,7 @@
 import type { AttendShape } from './attend.js';
 import { sixteenCentroids, turnBytes } from './attend-planes.js';
 import { halvesText, normText, PIECE, piecesOf, stagedDim, TURBO_TEXT } from './attend-prefill-codes.js';
-import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
+import type { TileSizes } from './attend-prefill-plan.js';
 import type { TilePlaces, TileSide } from './attend-prefill-tiles.js';
 import { count } from './attend-words.js';
 import { hasNorm, liesTurned } from './kv-formats/list.js';
@@ -24,7 +24,7 @@ const DIMS = PIECE / TURNED_POSITIONS.length;
 /** Null where values are not turned, or a tile is no whole number of pieces for each thread. */
 export function turnedTiles(
   shape: AttendShape,
-  c: PrefillConfig,
+  c: TileSizes,
   side: KvSideSpec<'keys' | 'values'>,
   { block, seenAt }: TilePlaces,
 ): TileSide | null {
@@ -33,8 +33,7 @@ export function turnedTiles(
   const { format, each } = pieces;
   if (!hasNorm(format)) return null;
   const { kvHeads, headDim, blockTokens } = shape;
-  const { subs, stride } = planPrefill(shape, c);
-  const threads = subs * c.subgroupSize;
+  const { threads, stride } = c;
   const { name, layout } = side;
   /** Pieces of a row of words, and of a tile of positions. */
   const across = headDim / DIMS;

@@ -23,7 +23,7 @@ import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
 import { partBindings, partText } from './attend-parts.js';
-import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
+import { type PrefillConfig, planPrefill, tileSizes } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
 import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
@@ -44,7 +44,8 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   );
   const threads = subs * lanes;
   const quad = `vec4<${component}>`;
-  const sides = { keys: tileSide(shape, c, 'keys'), values: tileSide(shape, c, 'values') };
+  const tiles = tileSizes(shape, c);
+  const sides = { keys: tileSide(shape, tiles, 'keys'), values: tileSide(shape, tiles, 'values') };
   const behind = shape.rows.only === 'behind' ? shape.rows.head! : null;
   const inHead = (name: 'keys' | 'values') =>
     behind === null

@@ -3,6 +3,7 @@
 import type { Capabilities, LinearShape, Variant } from '../kernel.js';
 import { type AttendShape, portableItems, portableTiles } from './attend.js';
 import { fastItems, fastTiles } from './attend-fast.js';
+import { latentItems, latentTiles } from './attend-latent.js';
 import { reduceLanes } from './attend-reduce.js';
 import { portableLinear } from './linear.js';
 import { fastLinear } from './linear-fast.js';
@@ -10,8 +11,16 @@ import { fastLinear } from './linear-fast.js';
 export const linearVariants: readonly Variant<LinearShape>[] = [...fastLinear, ...portableLinear];
 
 /** Attention of items leaves partials in `scratchSums` and `scratchTops`; the portable reduce merges them. */
-export const attendItemsVariants: readonly Variant<AttendShape>[] = [...fastItems, portableItems];
-export const attendTilesVariants: readonly Variant<AttendShape>[] = [...fastTiles, portableTiles];
+export const attendItemsVariants: readonly Variant<AttendShape>[] = [
+  ...fastItems,
+  latentItems,
+  portableItems,
+];
+export const attendTilesVariants: readonly Variant<AttendShape>[] = [
+  ...fastTiles,
+  latentTiles,
+  portableTiles,
+];
 
 /** Rows that leave most of a device idle when their partials are merged, and slices for them. */
 const FEW_ROWS = 4;
