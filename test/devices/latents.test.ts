@@ -6,7 +6,7 @@ import type { MatrixFormat } from '../../src/device/weights.js';
 import { AttentionBench } from './attention-bench.js';
 import type { AttentionCase } from './attention-case.js';
 import { AWKWARD, checkAttention } from './attention-check.js';
-import { type DeviceSpec, kernelDevices } from './devices.js';
+import { type DeviceSpec, featureBound, kernelDevices } from './devices.js';
 import { affine, alike, F16, F32, turbo } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
 import * as reference from './reference.js';
@@ -64,6 +64,7 @@ describe.each(kernelDevices)('latents on $name', (spec) => {
   it('with sinks, a cap and a window', async () => {
     const base = latents(SHAPES[1], F16);
     await checkAttention(device, spec, { ...base, sinks: 2, softcap: 20, window: 33 }, AWKWARD);
+    await checkAttention(device, spec, { ...base, sinks: 2, softcap: 20 }, AWKWARD);
   });
 
   it('gives the same bits for any cut of a prompt, alone or in company, whatever the kernels', async () => {
@@ -178,13 +179,12 @@ describe.each(kernelDevices)('products of heads on $name', (spec) => {
         expect(
           worstRow(out, expected, tokens, heads * rows),
           `${format.kind}, ${tokens} tokens`,
-        ).toBeLessThan(2e-5);
+        ).toBeLessThan(Math.max(2e-5, featureBound(spec)));
       }
     }
   });
 
-  it('a row is the same alone and among others', async () => {
-    if (!spec.bitwise) return;
+  it('a row is the same alone and among others, whatever the kernels', async () => {
     const random = new Random(5);
     const { source } = randomMatrix(random, 4 * 32, 64, FORMATS[1]!);
     const matrix = await device.loadMatrix([source], { use: 'linear', unit: 32 });

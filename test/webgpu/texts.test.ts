@@ -95,4 +95,23 @@ describe('the texts of all kernels of a model', () => {
     for (const text of all) expect(await errorsOf(text), text.slice(0, 2000)).toEqual([]);
     await close();
   });
+
+  it.each([
+    ['f16', F16],
+    ['affine 8', affine(8)],
+    ['affine 6', affine(6)],
+  ])('compile where attention is latent: %s', async (_, format) => {
+    const fields = { ...shapeFields('glm-4.7-flash', { vocab: 4096 }), num_hidden_layers: 1 };
+    const { all, close, errorsOf } = await textsOf(parseModelConfig(fields, 'a layer'), {
+      formats: () => ({ key: format, value: format }),
+      floatStart: null,
+      steps: [1, 32, 512],
+    });
+    const latents = all.filter((text) => text.includes('total_tops') || text.includes('scratchTops[item_at'));
+    expect(latents.filter((text) => text.includes('subgroupMatrixMultiply'))).toHaveLength(2);
+    // Products of heads, before and behind, for each of the steps.
+    expect(all.filter((text) => text.includes('head_x'))).toHaveLength(6);
+    for (const text of all) expect(await errorsOf(text), text.slice(0, 2000)).toEqual([]);
+    await close();
+  });
 });

@@ -15,7 +15,7 @@ import type { Activation, RowKind } from '../graph.js';
 import type { AttendShape } from './kernels/attend.js';
 import type { DecodeConfig } from './kernels/attend-decode-plan.js';
 import type { LinearChoice } from './kernels/linear-choice.js';
-import type { BytesLayout, RopeAppendShape } from './shapes.js';
+import type { BytesLayout, HeadColumns, RopeAppendShape } from './shapes.js';
 import type { ShardLayout } from './weights-layout.js';
 
 /** One shape of subgroup matrix: C `[m, n]` += A `[m, k]` · B `[k, n]`. */
@@ -176,16 +176,8 @@ export interface LinearShape {
    * roles are `constants` (linear-gemv-append.ts), in place of norm and bias, and `tables`, `rope`, `keys`, `values`.
    */
   readonly append?: RopeAppendShape;
-  /**
-   * Each `rows` features from the first one of the matrix on are a head's, which reads columns of x of its own: from `from` on, `step` to
-   * the next. `first`: the head of the shard's first feature.
-   */
-  readonly heads?: {
-    readonly rows: number;
-    readonly from: number;
-    readonly step: number;
-    readonly first: number;
-  };
+  /** Features are heads', each with columns of x of its own. */
+  readonly heads?: HeadColumns;
 }
 
 /** `var` lines for the bindings, in order. */

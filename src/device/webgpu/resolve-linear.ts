@@ -17,6 +17,7 @@ import { codecOf } from './kernels/kv-formats/list.js';
 import { exactLinear } from './kernels/linear.js';
 import { chooseLinear } from './kernels/linear-fast.js';
 import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-handed.js';
+import { headsLinear } from './kernels/linear-heads.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearShape, linearWork } from './linear-work.js';
 import { appendingWork, resolveAppending, slicesLeft } from './resolve-append.js';
@@ -159,12 +160,12 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
   });
 }
 
-/** Products of heads with matrices of their own, of f32 and in one order. A shard has whole heads. */
+/** Products of heads with matrices of their own, in one order. A shard has whole heads. */
 export function resolveHeads(node: NodeOf<'head-linear'>, bucket: Bucket, r: Resources): Bound[] {
   const { x, weight, heads, from, step, out } = node;
   const rows = weight.rows / heads;
   return matrix(weight).shards.map((shard) => {
-    const kernel = exactLinear({
+    const kernel = headsLinear(r.capabilities, {
       rowKind: x.rows,
       rows: Math.max(1, bucket[x.rows]),
       n: shard.rows,

@@ -60,6 +60,17 @@ export interface RopeAppendShape extends AttentionShape {
   readonly queriesOnly?: boolean;
 }
 
+/**
+ * Each `rows` features from the first one of a matrix on are a head's, which reads columns of x of its own: from `from` on, `step` to
+ * the next. `first`: the head of the shard's first feature.
+ */
+export interface HeadColumns {
+  readonly rows: number;
+  readonly from: number;
+  readonly step: number;
+  readonly first: number;
+}
+
 /** Where numbers that are made bytes lie (kernels/linear-bytes.ts): as the product's lanes read them, side by side. */
 export interface BytesLayout {
   readonly rows: number;

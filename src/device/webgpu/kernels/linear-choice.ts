@@ -353,7 +353,7 @@ function renamed(roles: Readonly<Record<string, string>>): (stage: Stage) => Sta
 /** Kernels by what they are made from: layers of one shape need not write the same text again. */
 const made = new WeakMap<Capabilities, Map<string, Kernel>>();
 
-function once(capabilities: Capabilities, parts: object, make: () => Kernel): Kernel {
+export function once(capabilities: Capabilities, parts: object, make: () => Kernel): Kernel {
   const kernels = made.get(capabilities) ?? new Map<string, Kernel>();
   made.set(capabilities, kernels);
   const key = JSON.stringify(parts);

@@ -110,6 +110,9 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (slices > 1 && !slicesFit(spec)) return false;
   if (spec.stack !== undefined && (slices > 1 || c.rowsFirst)) return false;
   if (c.paired && !pairedFits(spec, c)) return false;
+  // A tile's features are one head's.
+  if (spec.heads !== undefined && (spec.heads.rows % c.bn !== 0 || spec.x !== 'f32' || c.rowsFirst))
+    return false;
   const layout = matrixGemmLayout(spec, c);
   if (layout === null) return false;
   return (

@@ -161,6 +161,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols / span}u) / 4u;`);
   }
+  if (spec.heads !== undefined) {
+    const { rows: each, first, from, step } = spec.heads;
+    emit(`  let head_x = ${from / 4}u + (${first}u + n0 / ${each}u) * ${step / 4}u;`);
+  }
   for (const i of count(xPer)) {
     emit(`  let xu${i} = lid + ${i * threads}u;`);
     emit(`  let xr${i} = xu${i} / ${bk / 8}u;`);
@@ -170,8 +174,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     const column = paired ? `(${piece} / ${eights}u * ${2 * eights}u + ${piece} % ${eights}u)` : piece;
     const place = `min(m0 + xr${i}, rows - 1u)`;
     const rowsAt = spec.stack?.rowsAt ?? null;
+    const ofHead = spec.heads === undefined ? '' : ' + head_x';
     emit(
-      `  let xb${i} = ${rowsAt === null ? place : `${STACK_TILES}[${rowsAt}u + ${place}]`} * ${spec.xStride / perLoad}u + ${column} * ${8 / perLoad}u;`,
+      `  let xb${i} = ${rowsAt === null ? place : `${STACK_TILES}[${rowsAt}u + ${place}]`} * ${spec.xStride / perLoad}u + ${column} * ${8 / perLoad}u${ofHead};`,
     );
     emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
   }

@@ -4,7 +4,7 @@
  */
 
 import type { Activation, ExpertActivation, RowKind } from '../../graph.js';
-import type { RopeAppendShape } from '../shapes.js';
+import type { HeadColumns, RopeAppendShape } from '../shapes.js';
 import { rowMetaWords, type ShardLayout } from '../weights-layout.js';
 import { f32Literal } from './f32-literal.js';
 
@@ -41,6 +41,8 @@ export interface LinearSpec {
   readonly append?: RopeAppendShape;
   /** The weight is a stack of experts, and rows are places of tiles (experts-tiles.ts). Matrices only. */
   readonly stack?: ExpertStack;
+  /** Features are heads', which read columns of x of their own (HeadColumns). Matrices only, of x in f32. */
+  readonly heads?: HeadColumns;
 }
 
 export interface ExpertStack {

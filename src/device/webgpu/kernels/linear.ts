@@ -37,7 +37,7 @@ const EXACT_TILE = { rows: 8, features: 4 } as const;
 /** Of weights that are unpacked 32 at a time: a lane keeps as many numbers of each row. */
 const EXACT_WIDE_TILE = { rows: 4, features: 4 } as const;
 
-/** For products whose x is never rounded: of routers, and of heads each by itself. Its order of sums knows nothing of the rows. */
+/** For products whose x is never rounded: of routers, and of heads each by itself without matrices. Its order of sums knows nothing of the rows. */
 export function exactLinear(shape: LinearShape): Kernel {
   // A workgroup's features are one head's.
   const { heads } = shape;
