@@ -95,17 +95,14 @@ for (const name of option('--shapes', 'qwen3-30b-a3b').split(',')) {
     await Promise.all(pending.splice(0));
     const ms = (performance.now() - t0) / count;
     console.log(`${name} ${label}: ${((1000 * tokens) / ms).toFixed(0)} tok/s, step ${ms.toFixed(3)} ms`);
-    if (canProfile())
-      console.log(
-        profileLines(
-          await profiled(
-            () => program.submit(make(1)),
-            () => warm(0.1),
-            2,
-          ),
-          14,
-        ),
-      );
+    if (!canProfile()) return;
+    const profile = await profiled(
+      () => program.submit(make(1)),
+      () => warm(0.1),
+      2,
+    );
+    console.log(`    ${profile.reduce((sum, { count }) => sum + count, 0)} launches`);
+    console.log(profileLines(profile, 14));
   };
   for (const rows of rowsList) {
     await program.prepare(rows, rows);
