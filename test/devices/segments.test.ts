@@ -1,6 +1,6 @@
 /** Ops of towers: rotation by angles of each row, attention in segments, rows put side by side. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Device } from '../../src/device/device.js';
+import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import type { Ops } from '../../src/device/ops.js';
 import { ROPE_STYLES, type RopeStyle } from '../../src/device/rope.js';
@@ -156,6 +156,58 @@ describe.each(kernelDevices)('ops of towers on $name', (spec: DeviceSpec) => {
     const first = ends.at(-2) ?? 0;
     const alone = await attend({ cols, data: qkv.data.slice(first * cols) }, [rows - first]);
     expect(alone).toEqual(out.slice(first * heads * d));
+  });
+
+  it.each([
+    { ends: [64, 80, 100], heads: 2, d: 80, dims: 80 },
+    { ends: [7, 90], heads: 1, d: 72, dims: 72 },
+    // Pairs that lie no whole vectors apart, and dims that stay.
+    { ends: [20, 33], heads: 2, d: 20, dims: 20 },
+    { ends: [20, 33], heads: 2, d: 32, dims: 16 },
+  ])('turns what it attends to in segments: $heads heads of $d, $dims dims', async (one) => {
+    const { ends, heads, d, dims } = one;
+    const rows = ends.at(-1)!;
+    const cols = 3 * heads * d;
+    const random = new Random(rows + d);
+    const qkv = { cols, data: random.normals(rows * cols) };
+    const turns = Float32Array.from({ length: rows * (dims / 2) }, () => random.normals(1)[0]! * 3);
+    const data = new Float32Array(rows * dims);
+    turns.forEach((turn, i) => {
+      const [row, at] = [Math.floor(i / (dims / 2)), i % (dims / 2)];
+      data[row * dims + at] = Math.cos(turn);
+      data[row * dims + dims / 2 + at] = Math.sin(turn);
+    });
+    const attend = (own: readonly number[], from: number): Promise<Float32Array> => {
+      const count = own.at(-1)!;
+      const { graph, tensors } = record((ops) => {
+        const [x, angles, bounds] = [cols, dims, 2].map((width) => ops.input('tokens', width)) as [
+          Tensor,
+          Tensor,
+          Tensor,
+        ];
+        const turned = ops.rotate(x, angles, { heads: 2 * heads, headDim: d, style: 'half' });
+        return {
+          x,
+          angles,
+          bounds,
+          out: ops.keep(ops.attendSegments(turned, bounds, { heads, headDim: d })),
+        };
+      });
+      const run = async (program: Program): Promise<Float32Array> => {
+        program.write(tensors.x, qkv.data.slice(from * cols, (from + count) * cols));
+        program.write(tensors.angles, data.slice(from * dims, (from + count) * dims));
+        program.write(tensors.bounds, boundsOf(own).data);
+        await program.submit(stepOf([count], undefined, undefined, MANY));
+        return program.read(tensors.out, count);
+      };
+      return withProgram(device, graph, null, run, MANY);
+    };
+    const out = await attend(ends, 0);
+    const turned = Float32Array.from(rotated(qkv, { cols: dims, data }, rows, 2 * heads, d, 'half'));
+    const want = attended(turned, ends, heads, d, 1 / Math.sqrt(d));
+    expect(worstRow(out, want, rows, heads * d)).toBeLessThan(errorBound(spec, device));
+    const first = ends.at(-2)!;
+    expect(await attend([rows - first], first)).toEqual(out.slice(first * heads * d));
   });
 
   it('takes scores that rise from key to key, and shows nothing of a neighbour that is not finite', async () => {

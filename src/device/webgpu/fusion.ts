@@ -27,6 +27,9 @@ export interface Fusions {
   /** The rope-append that alone reads what a linear leaves; and the other way round. */
   readonly appendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'rope-append'>>;
   readonly productOf: ReadonlyMap<NodeOf<'rope-append'>, NodeOf<'linear'>>;
+  /** The rotation of q and k that attention in segments alone reads; and the other way round. */
+  readonly rotationOf: ReadonlyMap<NodeOf<'attend-segments'>, NodeOf<'rotate'>>;
+  readonly turnedFor: ReadonlyMap<NodeOf<'rotate'>, NodeOf<'attend-segments'>>;
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
@@ -52,7 +55,14 @@ export function findFusions(graph: Graph): Fusions {
   const takers = new Map<Giver, NodeOf<'linear'>>();
   const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
   const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
+  const rotationOf = new Map<NodeOf<'attend-segments'>, NodeOf<'rotate'>>();
   graph.nodes.forEach((node, at) => {
+    if (node.op === 'attend-segments') {
+      const rotation = makers.get(node.qkv);
+      if (rotation?.op !== 'rotate' || onlyReader(node.qkv) !== node || !turnsHeads(rotation, node)) return;
+      rotationOf.set(node, rotation);
+      held.set(node, [rotation.x]);
+    }
     // An exact product has kernels of its own, that hand nothing over.
     if (node.op !== 'linear' || node.exact === true) return;
     const before = makers.get(node.x);
@@ -84,7 +94,17 @@ export function findFusions(graph: Graph): Fusions {
   const givers = inverse(takers);
   const normTakers = normedBehind(graph, ofLinear);
   const normGivers = inverse(normTakers);
-  return { ofLinear, takers, givers, normTakers, normGivers, appendOf, productOf, into, held };
+  const rotations = { rotationOf, turnedFor: inverse(rotationOf) };
+  return { ofLinear, takers, givers, normTakers, normGivers, appendOf, productOf, ...rotations, into, held };
+}
+
+/** Whether a rotation is of the heads of q and k as attention has them, in pairs that lie whole vectors apart. */
+function turnsHeads(
+  { heads, headDim, style, angles }: NodeOf<'rotate'>,
+  attend: NodeOf<'attend-segments'>,
+): boolean {
+  const same = heads === 2 * attend.heads && headDim === attend.headDim;
+  return same && style === 'half' && angles.cols % 8 === 0;
 }
 
 function inverse<A, B>(map: ReadonlyMap<A, B>): Map<B, A> {

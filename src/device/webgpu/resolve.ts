@@ -4,6 +4,7 @@ import type { Node, NodeOf } from '../graph.js';
 import { checkConv, checkScan } from '../state.js';
 import { ownSlab } from './feature-slab.js';
 import { isHostNode } from './host-experts.js';
+import type { Kernel } from './kernel.js';
 import { addFeaturesKernel, addGatheredKernel } from './kernels/add-rows.js';
 import { clampKernel } from './kernels/clamp.js';
 import { columnsInputs, columnsKernel } from './kernels/columns.js';
@@ -63,6 +64,8 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'attend-segments':
       // Its scratch is so large.
       return String(bucket[node.qkv.rows]);
+    case 'rotate':
+      return r.fusions.turnedFor.has(node) ? String(bucket[node.x.rows]) : '';
     case 'attend':
       return JSON.stringify(attendFor(node, bucket, r));
     case 'input':
@@ -76,7 +79,6 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'clamp':
     case 'route':
     case 'columns':
-    case 'rotate':
     case 'short-conv':
     case 'gated-delta':
     case 'selective-scan':
@@ -178,6 +180,8 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'rotate': {
       const { x, angles, out, heads, headDim, style } = node;
+      const attend = r.fusions.turnedFor.get(node);
+      if (attend !== undefined && segmentsKernel(attend, bucket, r) !== null) return [];
       const shape = { rowKind: x.rows, cols: x.cols, heads, headDim, dims: angles.cols, style };
       return [
         bound(rotateKernel(shape), r, { x: r.tensor(x), angles: r.tensor(angles), out: r.tensor(out) }),
@@ -185,11 +189,15 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'attend-segments': {
       const { qkv, bounds, out, heads, headDim, scale } = node;
-      const shape = { rowKind: qkv.rows, heads, headDim, scale };
-      const kernel =
-        segmentsMatrixKernel(r.capabilities, { ...shape, rows: bucket[qkv.rows] }) ??
-        attendSegmentsKernel(shape);
-      return [bound(kernel, r, { qkv: r.tensor(qkv), bounds: r.tensor(bounds), out: r.tensor(out) })];
+      const buffers = { bounds: r.tensor(bounds), out: r.tensor(out) };
+      const kernel = segmentsKernel(node, bucket, r);
+      if (kernel === null) {
+        const portable = attendSegmentsKernel({ rowKind: qkv.rows, heads, headDim, scale });
+        return [bound(portable, r, { qkv: r.tensor(qkv), ...buffers })];
+      }
+      const rotation = r.fusions.rotationOf.get(node);
+      const angles = rotation === undefined ? {} : { angles: r.tensor(rotation.angles) };
+      return [bound(kernel, r, { qkv: r.tensor(rotation?.x ?? qkv), ...angles, ...buffers })];
     }
     case 'experts':
       return r.hostExperts && isHostNode(node) ? [] : resolveExperts(node, bucket, r);
@@ -238,6 +246,18 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       return [bound(kernel, r, { logits: r.tensor(node.logits), ids, lastToken })];
     }
   }
+}
+
+/** Attention in segments on matrices, which turns q and k itself; null where there is none. */
+function segmentsKernel(
+  node: NodeOf<'attend-segments'>,
+  bucket: Bucket,
+  { capabilities, fusions }: Resources,
+): Kernel | null {
+  const { qkv, heads, headDim, scale } = node;
+  const turned = fusions.rotationOf.get(node)?.angles.cols ?? 0;
+  const shape = { rowKind: qkv.rows, heads, headDim, scale, turned, rows: bucket[qkv.rows] };
+  return segmentsMatrixKernel(capabilities, shape);
 }
 
 function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {

@@ -7,39 +7,37 @@
  * matrices, are shrunk seldom.
  */
 
-import type { RowKind } from '../../graph.js';
 import type { Binding, Capabilities, Kernel, MatrixConfig, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
-import { count, dividedText, isUnseen, LOWEST } from './attend-words.js';
-import { f32Literal } from './f32-literal.js';
+import { count, dividedText, LOWEST } from './attend-words.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
+import { type SegmentsShape, segmentHalvesStage, HALVES_UNIT as UNIT } from './segments-halves.js';
 
-export interface SegmentsShape {
-  readonly rowKind: RowKind;
-  readonly heads: number;
-  readonly headDim: number;
-  readonly scale: number;
-  /** Most rows of a step. */
-  readonly rows: number;
-}
-
+/** Sizes of a workgroup. */
 interface SegmentsConfig {
   readonly matrix: MatrixConfig;
   readonly lanes: number;
+  /** Query rows, and those of a subgroup in matrices. */
+  readonly rows: number;
+  readonly down: number;
 }
 
-const THREADS = 64;
-/** Halves of a vector. */
-const UNIT = 8;
-/** Query rows of a workgroup, and keys that are staged at once. */
-const ROWS = 64;
+/** Keys that are staged at once. */
 const KEYS = 64;
 /** Components between rows of a tile, so that they do not fall into the same banks. */
 const PAD = 8;
 const SCORES = KEYS + 4;
-const WEIGHTS = KEYS + PAD;
+
+/**
+ * Sizes, best first. Where a subgroup has two matrices of rows it reads what is staged once for both, and what it reads is what such
+ * a kernel waits for.
+ */
+const SIZES: readonly (readonly [rows: number, down: number])[] = [
+  [128, 2],
+  [64, 1],
+];
 
 /** Null where the device has no matrices of halves, or too little room. */
 export function segmentsMatrixKernel(capabilities: Capabilities, shape: SegmentsShape): Kernel | null {
@@ -47,15 +45,35 @@ export function segmentsMatrixKernel(capabilities: Capabilities, shape: Segments
   const lanes = fixedLanes(capabilities);
   if (matrix === null || matrix.component !== 'f16' || lanes === 0) return null;
   const width = paddedHead(shape.headDim, matrix);
-  const threads = (ROWS / matrix.m) * lanes;
-  const bytes = (ROWS * (width + PAD) + ROWS * WEIGHTS) * 2 + ROWS * SCORES * 4 + ROWS * 20 + 32;
-  if (bytes > capabilities.workgroupBytes || threads > capabilities.workgroupThreads) return null;
-  const scratch = 3 * shape.heads * shape.rows * width * 2;
-  if (threads % ROWS !== 0 || scratch > capabilities.bindingBytes) return null;
+  const config = SIZES.map(([rows, down]) => ({ matrix, lanes, rows, down })).find((c) =>
+    configFits(capabilities, c, width),
+  );
+  if (config === undefined) return null;
+  // Of the last tile of rows matrices are loaded whole.
+  const scratch = (3 * shape.heads * shape.rows + config.rows) * width * 2;
+  if (scratch > capabilities.bindingBytes) return null;
   return {
-    stages: [halvesStage(shape, width), matrixStage(shape, { matrix, lanes }, width)],
+    stages: [segmentHalvesStage(shape, width), matrixStage(shape, config, width)],
     scratch: { scratchSegments: scratch },
   };
+}
+
+function threadsOf({ matrix, lanes, rows, down }: SegmentsConfig): number {
+  return (rows / (matrix.m * down)) * lanes;
+}
+
+function configFits(
+  { workgroupBytes, workgroupThreads }: Capabilities,
+  config: SegmentsConfig,
+  width: number,
+): boolean {
+  const { rows, matrix } = config;
+  const threads = threadsOf(config);
+  const bytes = KEYS * (width + PAD) * 2 + rows * SCORES * 4 + rows * 20 + 32;
+  const own = (KEYS * rows) / threads;
+  return (
+    bytes <= workgroupBytes && threads <= workgroupThreads && threads % rows === 0 && own % matrix.k === 0
+  );
 }
 
 function paddedHead(headDim: number, { n, k }: MatrixConfig): number {
@@ -63,167 +81,161 @@ function paddedHead(headDim: number, { n, k }: MatrixConfig): number {
   return Math.ceil(headDim / unit) * unit;
 }
 
-/** `[3 · heads, rows, width]` as halves: q times the scale, in powers of two. */
-function halvesStage({ rowKind, heads, headDim, scale }: SegmentsShape, width: number): Stage {
-  const vectors = width / UNIT;
-  const own = headDim / 4;
-  const pieces = 3 * heads * vectors;
-  const bindings: Binding[] = [
-    STEP_BINDING,
-    { name: 'qkv', access: 'read', type: 'array<vec4<f32>>' },
-    { name: 'scratchSegments', access: 'read_write', type: 'array<vec4<u32>>' },
-  ];
-  const half = (h: number): string =>
-    `if (at + ${h}u < ${own}u) { v${h} = qkv[(row * ${3 * heads}u + head) * ${own}u + at + ${h}u]; }`;
-  return {
-    label: `segments to halves ${heads} of ${headDim}`,
-    wgsl: `enable f16;
-${declareBindings(bindings)}
-@compute @workgroup_size(${THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let count = ${rowCount(rowKind)};
-  let row = wid.y + wid.z * 65535u;
-  let i = wid.x * ${THREADS}u + lid;
-  if (row >= count || i >= ${pieces}u) { return; }
-  let head = i / ${vectors}u;
-  let at = i % ${vectors}u * 2u;
-  var v0 = vec4<f32>(0.0);
-  var v1 = vec4<f32>(0.0);
-  ${half(0)}
-  ${half(1)}
-  let by = select(1.0, ${f32Literal(scale * Math.LOG2E)}, head < ${heads}u);
-  // What is not finite becomes so: zero times it would reach rows of other segments.
-  let h0 = vec4<f16>(clamp(v0 * by, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
-  let h1 = vec4<f16>(clamp(v1 * by, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
-  scratchSegments[(head * count + row) * ${vectors}u + i % ${vectors}u] = vec4<u32>(bitcast<vec2<u32>>(h0), bitcast<vec2<u32>>(h1));
-}`,
-    bindings,
-    workgroups: (facts, out) => {
-      out[0] = Math.ceil(pieces / THREADS);
-      out[1] = Math.min(facts[rowKind], 65535);
-      out[2] = Math.ceil(facts[rowKind] / 65535);
-    },
-  };
-}
-
 function matrixStage(
   { rowKind, heads, headDim }: SegmentsShape,
-  { matrix, lanes }: SegmentsConfig,
+  config: SegmentsConfig,
   width: number,
 ): Stage {
+  const { matrix, rows, down } = config;
   const { m, n, k } = matrix;
   const vectors = width / UNIT;
   const stride = (width + PAD) / UNIT;
-  const threads = (ROWS / m) * lanes;
+  const threads = threadsOf(config);
   const dims = count(width / n);
+  const parts = count(down);
+  /** Query rows of a subgroup. */
+  const mine = m * down;
   /** Threads of a row, and keys of one of them. */
-  const rowLanes = threads / ROWS;
+  const rowLanes = threads / rows;
   const own = KEYS / rowLanes;
+  /** Elements of a row of scores: two of them each, or four weights. */
+  const wide = SCORES / 2;
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'scratchSegments', access: 'read', type: 'array<vec4<u32>>' },
     { name: 'bounds', access: 'read', type: 'array<vec4<f32>>' },
-    { name: 'out', access: 'read_write', type: 'array<f32>' },
+    { name: 'out', access: 'read_write', type: 'array<vec2<f32>>' },
   ];
-  /** Rows `[from, from + tile)` of a part, zeros from `end` on. */
-  const stage = (part: string, tile: number, from: string, end: string): string => {
-    const all = tile * vectors;
-    return count(Math.ceil(all / threads))
-      .map((i) => {
-        const text = `{ let u = lid + ${i * threads}u; let source = ${from} + u / ${vectors}u; var v = vec4<u32>();
-      if (source < ${end}) { v = scratchSegments[(${part} * count + source) * ${vectors}u + u % ${vectors}u]; }
-      staged[u / ${vectors}u * ${stride}u + u % ${vectors}u] = v; }`;
-        return (i + 1) * threads <= all ? text : `if (lid + ${i * threads}u < ${all}u) ${text}`;
-      })
+  const all = KEYS * vectors;
+  const units = count(Math.ceil(all / threads));
+  const inside = (i: number, text: string): string =>
+    (i + 1) * threads <= all ? text : `if (lid + ${i * threads}u < ${all}u) ${text}`;
+  /** Fetches a tile of keys or values into registers, zeros from `end` on; and puts it where all see it. */
+  const fetch = (part: string, from: string): string =>
+    units
+      .map((i) =>
+        inside(
+          i,
+          `{ let u = lid + ${i * threads}u; let source = ${from} + u / ${vectors}u; next${i} = vec4<u32>(); if (source < end) { next${i} = scratchSegments[(${part} * count + source) * ${vectors}u + u % ${vectors}u]; } }`,
+        ),
+      )
       .join('\n      ');
-  };
+  const put = units
+    .map((i) =>
+      inside(
+        i,
+        `{ let u = lid + ${i * threads}u; staged[u / ${vectors}u * ${stride}u + u % ${vectors}u] = next${i}; }`,
+      ),
+    )
+    .join('\n      ');
   const scores = count(KEYS / n).map(
     (j) => `{
-        var s = Sum();
+        ${parts.map((f) => `var s${f} = Sum();`).join(' ')}
         ${count(width / k)
           .map(
             (i) =>
-              `s = subgroupMatrixMultiplyAccumulate(q${i}, subgroupMatrixLoad<Right, col_major>(&staged, ${j * n * stride + (i * k) / UNIT}u, ${stride}u), s);`,
+              `{ let b = subgroupMatrixLoad<Right, col_major>(&staged, ${j * n * stride + (i * k) / UNIT}u, ${stride}u); ${parts.map((f) => `s${f} = subgroupMatrixMultiplyAccumulate(q${f}_${i}, b, s${f});`).join(' ')} }`,
           )
           .join('\n        ')}
-        subgroupMatrixStore<row_major>(&scores, sub * ${m * SCORES}u + ${j * n}u, s, ${SCORES}u);
+        ${parts.map((f) => `subgroupMatrixStore<row_major>(&scores, (sub * ${mine}u + ${f * m}u) * ${wide}u + ${(j * n) / 2}u, s${f}, ${wide}u);`).join('\n        ')}
       }`,
   );
-  const softmax = `{
-        let r = lid / ${rowLanes}u;
+  const four = (j: number): string =>
+    `let s = vec4<f32>(bitcast<vec2<f32>>(scores[start + ${2 * j}u]), bitcast<vec2<f32>>(scores[start + ${2 * j + 1}u]));`;
+  const seenOf = (e: number, j: number): string => `mine && t0 + ${4 * j + e}u < end`;
+  // Weights take the place of scores that have been read: each thread has a run of them for its own.
+  const place = `let r = lid / ${rowLanes}u;
         let part = lid % ${rowLanes}u;
         let mine = base + r >= at && base + r < behind;
-        let source = r * ${SCORES}u + part * ${own}u;
-        let t0 = t + part * ${own}u;
+        let start = r * ${wide}u + part * ${own / 2}u;
+        let t0 = t + part * ${own}u;`;
+  const highest = `{
+        ${place}
         var top = ${LOWEST};
-        ${count(own)
+        ${count(own / 4)
           .map(
             (j) =>
-              `let s${j} = select(${LOWEST}, scores[source + ${j}u], mine && t0 + ${j}u < end); top = max(top, s${j});`,
+              `{ ${four(j)} ${count(4)
+                .map((e) => `top = max(top, select(${LOWEST}, s[${e}], ${seenOf(e, j)}));`)
+                .join(' ')} }`,
           )
           .join('\n        ')}
         ${lanesDown(rowLanes)
           .map((by) => `top = max(top, subgroupShuffleXor(top, ${by}u));`)
           .join('\n        ')}
         let before = tops[r];
-        var used = before;
+        used = before;
         var factor = 1.0;
         if (top > before + 8.0) {
           used = top;
           factor = select(0.0, exp2(before - top), before > ${LOWEST});
           if (before > ${LOWEST}) { raised[0] = 1u; }
         }
+        if (part == 0u) { shrink[r] = factor; }
+      }`;
+  const weigh = `{
+        ${place}
         var sum = 0.0;
         ${count(own / 4)
-          .map((j) => {
-            const four = count(4).map(
-              (e) => `f16(select(exp2(s${4 * j + e} - used), 0.0, ${isUnseen(`s${4 * j + e}`)}))`,
-            );
-            return `{ let w = vec4<f16>(${four.join(', ')}); sum += dot(vec4<f32>(w), vec4<f32>(1.0)); weights[(r * ${WEIGHTS}u + part * ${own}u) / 4u + ${j}u] = w; }`;
-          })
+          .map(
+            (j) =>
+              `{ ${four(j)} let w = vec4<f16>(${count(4)
+                .map((e) => `f16(select(0.0, exp2(s[${e}] - used), ${seenOf(e, j)}))`)
+                .join(', ')}); sum += dot(vec4<f32>(w), vec4<f32>(1.0)); scores[start + ${j}u] = w; }`,
+          )
           .join('\n        ')}
         ${lanesDown(rowLanes)
           .map((by) => `sum += subgroupShuffleXor(sum, ${by}u);`)
           .join('\n        ')}
-        if (part == 0u) { tops[r] = used; shrink[r] = factor; sums[r] = fma(sums[r], factor, sum); }
+        if (part == 0u) { tops[r] = used; sums[r] = fma(sums[r], shrink[r], sum); }
       }`;
+  /** Where the weights of a matrix of keys begin in a row. */
+  const weightsAt = (i: number): number => Math.floor((i * k) / own) * (own / 2) + ((i * k) % own) / 4;
   const products = count(KEYS / k).map(
     (i) => `{
-        let w = subgroupMatrixLoad<Left, row_major>(&weights, sub * ${(m * WEIGHTS) / 4}u + ${(i * k) / 4}u, ${WEIGHTS / 4}u);
+        ${parts.map((f) => `let w${f} = subgroupMatrixLoad<Left, row_major>(&scores, (sub * ${mine}u + ${f * m}u) * ${wide}u + ${weightsAt(i)}u, ${wide}u);`).join('\n        ')}
         ${dims
           .map(
             (d) =>
-              `o${d} = subgroupMatrixMultiplyAccumulate(w, subgroupMatrixLoad<Right, row_major>(&staged, ${i * k * stride + (d * n) / UNIT}u, ${stride}u), o${d});`,
+              `{ let v = subgroupMatrixLoad<Right, row_major>(&staged, ${i * k * stride + (d * n) / UNIT}u, ${stride}u); ${parts.map((f) => `o${f}_${d} = subgroupMatrixMultiplyAccumulate(w${f}, v, o${f}_${d});`).join(' ')} }`,
           )
           .join('\n        ')}
       }`,
   );
-  /** Sums through workgroup memory, as many columns at once as it has: `each` has r, c and at. */
+  /** Sums through workgroup memory, as many columns at once as it has, two at a time: `each` has r, c and at. */
   const through = (each: string, back: boolean): string => {
     const perRound = KEYS / n;
     return count(Math.ceil(dims.length / perRound))
       .map((round) => {
         const some = dims.slice(round * perRound, (round + 1) * perRound);
-        const cols = some.length * n;
-        const place = (d: number): string => `sub * ${m * SCORES}u + ${(d - some[0]!) * n}u`;
-        return `${some.map((d) => `subgroupMatrixStore<row_major>(&scores, ${place(d)}, o${d}, ${SCORES}u);`).join('\n')}
+        const pairs = (some.length * n) / 2;
+        const eachSum = (text: (f: number, d: number, place: string) => string): string =>
+          parts
+            .flatMap((f) =>
+              some.map((d) =>
+                text(f, d, `(sub * ${mine}u + ${f * m}u) * ${wide}u + ${((d - some[0]!) * n) / 2}u`),
+              ),
+            )
+            .join('\n');
+        return `${eachSum((f, d, place) => `subgroupMatrixStore<row_major>(&scores, ${place}, o${f}_${d}, ${wide}u);`)}
   workgroupBarrier();
-  for (var i = lid; i < ${ROWS * cols}u; i += ${threads}u) {
-    let r = i / ${cols}u;
-    let c = ${some[0]! * n}u + i % ${cols}u;
-    let place = r * ${SCORES}u + i % ${cols}u;
+  for (var i = lid; i < ${rows * pairs}u; i += ${threads}u) {
+    let r = i / ${pairs}u;
+    let c = ${some[0]! * n}u + i % ${pairs}u * 2u;
+    let place = r * ${wide}u + i % ${pairs}u;
     ${each}
   }
   workgroupBarrier();
   ${
     back
-      ? `${some.map((d) => `o${d} = subgroupMatrixLoad<Sum, row_major>(&scores, ${place(d)}, ${SCORES}u);`).join('\n')}
+      ? `${eachSum((f, d, place) => `o${f}_${d} = subgroupMatrixLoad<Sum, row_major>(&scores, ${place}, ${wide}u);`)}
   workgroupBarrier();`
       : ''
   }`;
       })
       .join('\n');
   };
+  const pair = 'bitcast<vec2<f32>>(scores[place])';
   const wgsl = `enable subgroups;
 enable f16;
 enable chromium_experimental_subgroup_matrix;
@@ -232,76 +244,94 @@ ${declareBindings(bindings)}
 alias Left = subgroup_matrix_left<f16, ${k}, ${m}>;
 alias Right = subgroup_matrix_right<f16, ${n}, ${k}>;
 alias Sum = subgroup_matrix_result<f32, ${n}, ${m}>;
-var<workgroup> staged: array<vec4<u32>, ${Math.max(KEYS, ROWS) * stride}>;
-var<workgroup> weights: array<vec4<f16>, ${(ROWS * WEIGHTS) / 4}>;
-var<workgroup> scores: array<f32, ${ROWS * SCORES}>;
-var<workgroup> tops: array<f32, ${ROWS}>;
-var<workgroup> sums: array<f32, ${ROWS}>;
-var<workgroup> shrink: array<f32, ${ROWS}>;
-var<workgroup> seen: array<vec2<u32>, ${ROWS}>;
+var<workgroup> staged: array<vec4<u32>, ${KEYS * stride}>;
+/** Scores, two to an element, and in their place weights, four to one. */
+var<workgroup> scores: array<vec4<f16>, ${rows * wide}>;
+var<workgroup> tops: array<f32, ${rows}>;
+var<workgroup> sums: array<f32, ${rows}>;
+var<workgroup> shrink: array<f32, ${rows}>;
+var<workgroup> seen: array<vec2<u32>, ${rows}>;
 var<workgroup> run: vec4<u32>;
 var<workgroup> raised: array<u32, 4>;
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let count = ${rowCount(rowKind)};
-  let base = wid.x * ${ROWS}u;
+  let base = wid.x * ${rows}u;
   let head = wid.y;
   if (base >= count) { return; }
-  let last = min(base + ${ROWS}u, count);
-  ${stage('head', ROWS, 'base', 'last')}
-  for (var r = lid; r < ${ROWS}u; r += ${threads}u) {
+  let last = min(base + ${rows}u, count);
+  for (var r = lid; r < ${rows}u; r += ${threads}u) {
     tops[r] = ${LOWEST};
     sums[r] = 0.0;
     seen[r] = vec2<u32>(bounds[min(base + r, count - 1u)].xy);
   }
-  workgroupBarrier();
-  ${count(width / k)
-    .map(
-      (i) =>
-        `let q${i} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${m * stride}u + ${(i * k) / UNIT}u, ${stride}u);`,
+  ${parts
+    .map((f) =>
+      count(width / k)
+        .map(
+          (i) =>
+            `let q${f}_${i} = subgroupMatrixLoad<Left, row_major>(&scratchSegments, (head * count + base + sub * ${mine}u + ${f * m}u) * ${vectors}u + ${(i * k) / UNIT}u, ${vectors}u);`,
+        )
+        .join('\n  '),
     )
     .join('\n  ')}
-  ${dims.map((d) => `var o${d} = Sum();`).join('\n  ')}
+  ${parts.map((f) => dims.map((d) => `var o${f}_${d} = Sum();`).join('\n  ')).join('\n  ')}
+  ${units.map((i) => `var next${i}: vec4<u32>;`).join('\n  ')}
+  workgroupBarrier();
   var at = base;
   while (at < last) {
     // Rows that see the same.
     if (lid == 0u) {
       let both = seen[at - base];
       var next = at + 1u;
-      while (next < last && all(seen[min(next - base, ${ROWS - 1}u)] == both)) { next++; }
+      while (next < last && all(seen[min(next - base, ${rows - 1}u)] == both)) { next++; }
       run = vec4<u32>(next, both, 0u);
     }
     let found = workgroupUniformLoad(&run);
     let behind = found.x;
     let end = min(found.z, count);
+    let busy = base + sub * ${mine}u < behind && base + (sub + 1u) * ${mine}u > at;
+    ${fetch(`(${heads}u + head)`, 'found.y')}
     for (var t = found.y; t < end; t += ${KEYS}u) {
       workgroupBarrier();
-      ${stage(`(${heads}u + head)`, KEYS, 't', 'end')}
+      ${put}
       if (lid == 0u) { raised[0] = 0u; }
+      ${fetch(`(${2 * heads}u + head)`, 't')}
       workgroupBarrier();
-      ${scores.join('\n      ')}
-      workgroupBarrier();
-      ${stage(`(${2 * heads}u + head)`, KEYS, 't', 'end')}
-      ${softmax}
-      if (workgroupUniformLoad(&raised[0]) != 0u) {
-        ${through('scores[place] *= shrink[r];', true)}
+      var used = 0.0;
+      // Sums that are shrunk take the place of the scores: these are then computed once more.
+      for (var turn = 0u; turn < 2u; turn++) {
+        if (busy) {
+        ${scores.join('\n        ')}
+        }
+        workgroupBarrier();
+        if (turn == 1u) { break; }
+        ${highest}
+        if (workgroupUniformLoad(&raised[0]) == 0u) { break; }
+        ${through(`scores[place] = bitcast<vec4<f16>>(${pair} * shrink[r]);`, true)}
       }
+      ${put}
+      ${weigh}
+      ${fetch(`(${heads}u + head)`, `t + ${KEYS}u`)}
+      workgroupBarrier();
+      if (busy) {
       ${products.join('\n      ')}
+      }
     }
     at = behind;
   }
   workgroupBarrier();
   ${through(
-    `if (c < ${headDim}u && base + r < count) { out[((base + r) * ${heads}u + head) * ${headDim}u + c] = ${dividedText('scores[place]', 'sums[r]', '0.0')}; }`,
+    `if (c < ${headDim}u && base + r < count) { let v = ${pair}; let all = sums[r]; out[(((base + r) * ${heads}u + head) * ${headDim}u + c) / 2u] = vec2<f32>(${dividedText('v.x', 'all', '0.0')}, ${dividedText('v.y', 'all', '0.0')}); }`,
     false,
   )}
 }`;
   return {
-    label: `attend-segments matrix ${heads} of ${headDim}`,
+    label: `attend-segments matrix ${heads} of ${headDim}, ${rows} rows`,
     wgsl,
     bindings,
     workgroups: (facts, out) => {
-      out[0] = Math.ceil(facts[rowKind] / ROWS);
+      out[0] = Math.ceil(facts[rowKind] / rows);
       out[1] = heads;
       out[2] = 1;
     },
