@@ -2,15 +2,15 @@
 
 import type { Device, ProgramLimits } from '../device/device.js';
 import type { Graph, RowKind } from '../device/graph.js';
-import { type KvCaches, kvBlockBytes } from '../device/kv.js';
+import type { KvCaches } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
-import { defaultKvFormat, groupLayers, type KvPlan } from '../kv/policy.js';
+import { defaultKvFormat } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
 import type { ModelFacts } from '../models/facts.js';
 import { withoutHead } from '../models/family.js';
 import { checkHostExperts, hostMatrices } from '../models/host-experts.js';
-import { loadModel, type Model } from '../models/load.js';
+import { loadModel } from '../models/load.js';
 import { type OpenModel, openModel } from '../models/open.js';
 import {
   type Quantization,
@@ -26,17 +26,18 @@ import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { encoderConfig } from './embedding/encoder-config.js';
 import { Grammars } from './grammars.js';
 import { contextRaise, floatsBeside, openCache, planCache, sizeCache } from './host-cache.js';
+import { describeHost, memoryTaken } from './host-description.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import { betterFormats, settleKvPlan } from './kv-plan.js';
-import { memoryUse, memoryWarning } from './memory-use.js';
+import { memoryWarning } from './memory-use.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import { preparePlans } from './prepare-plans.js';
 import type { ChoiceEvent } from './sequence.js';
 import { checkGivenTokenizer } from './tokenizer-check.js';
-import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
+import type { EngineLimits, LoadProgress, LogEntry, TuningInfo } from './types.js';
 import { VisionEncoder } from './vision/encoder.js';
 import { axesOf, featureSlab } from './vision/feature-room.js';
 import { FeatureStore } from './vision/feature-store.js';
@@ -152,7 +153,7 @@ export async function loadHost(
       checkGivenTokenizer(config.weights, tokenTable?.size ?? 0, facts.vocabSize);
     const raise = contextRaise(config, kv, device.info, facts, bytes, planned, sizing);
     const info = {
-      ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning, calibration?.digest ?? null),
+      ...describeHost(config, eosIds, model, chosen, kv, sizing, limits, tuning, calibration?.digest ?? null),
       memory: memoryTaken(model, device, kv, sizing, blockTokens),
       contextRaise: raise,
       hidden: results.hidden,
@@ -305,79 +306,6 @@ function weightBytes({ matrices }: ResolvedWeights, hosted: ReadonlySet<string>)
 
 function isQuantized({ matrices }: ResolvedWeights): boolean {
   return matrices.some(({ parts }) => parts.some(({ format }) => format.kind !== 'float'));
-}
-
-function memoryTaken(
-  model: Model,
-  device: Device,
-  kv: KvPlan,
-  sizing: KvCacheSizing,
-  blockTokens: number,
-): MemoryUse {
-  const caches = kv.groups.map(
-    (of, group) => sizing.blocks[group]! * kvBlockBytes(groupLayers(kv, of), blockTokens),
-  );
-  const { bytes, hostBytes } = device.stats();
-  return memoryUse({
-    weights: model.parameterBytes,
-    total: bytes,
-    ...(hostBytes === undefined ? {} : { host: hostBytes }),
-    caches,
-    floatStart: sizing.bytes - caches.reduce((sum, bytes) => sum + bytes, 0),
-    deviceBytes: device.info.memoryBytes,
-  });
-}
-
-function describe(
-  config: HostConfig,
-  eosIds: HostText['eosIds'],
-  model: Model,
-  chosen: ChosenDevice,
-  kv: KvPlan,
-  sizing: KvCacheSizing,
-  limits: EngineLimits,
-  tuning: TuningInfo | null,
-  calibration: string | null,
-): Omit<HostInfo, 'contextRaise' | 'memory' | 'hidden' | 'pooling' | 'writes'> {
-  const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.facts;
-  return {
-    architecture,
-    layers,
-    hiddenSize,
-    vocabSize,
-    modelContext: maxPositions,
-    weightBytes: model.parameterBytes,
-    eosIds: eosIds ?? eosTokenIds,
-    device: chosen.device.info,
-    deviceReason: chosen.reason,
-    tuning,
-    kv: {
-      layers: kv.info,
-      calibration,
-      blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
-      blocks: sizing.blocks.reduce((sum, blocks) => sum + blocks, 0),
-      groups: kv.groups.map((of, group) => {
-        const bytes = kvBlockBytes(groupLayers(kv, of), 1);
-        return {
-          window: of.window,
-          layers: of.layers.map((place) => kv.info[place]!.layer),
-          blocks: sizing.blocks[group]!,
-          bytesPerToken: of.state ? 0 : bytes,
-          stateBytes: of.state ? bytes : 0,
-          ...(of.head === undefined ? {} : { head: of.head }),
-          ...(of.tail ? { tail: true } : {}),
-        };
-      }),
-      bytes: sizing.bytes,
-      bytesPerToken: kvBlockBytes(
-        kv.layers.filter(({ state }) => state === undefined),
-        1,
-      ),
-      floatStart: kv.floatStart === null ? null : { ...kv.floatStart, blocks: sizing.floatStartBlocks },
-    },
-    limits,
-    vision: model.vision === null ? null : { imageToken: model.vision.imageToken },
-  };
 }
 
 function poolIsSmall(sizing: KvCacheSizing, limits: EngineLimits): LogEntry {
