@@ -1,25 +1,15 @@
-import { madd, share, sumLanes } from './math';
-import { lengthOf, loadTile, sequences, softplus, startOf, stateOf, storeTile, TILE } from './recurrent';
+import { madd, sumLanes } from './math';
+import { lengthOf, loadTile, scanTiles, softplus, startOf, stateOf, storeTile, TILE } from './recurrent';
 
 /**
- * The gated delta rule (`gated-delta` of ../../graph.ts). Pieces of work are (sequence, head, TILE columns of its state): one thread
- * takes the columns through all tokens. A column's sums go over the rows from the first to the last, whatever is beside it.
+ * The gated delta rule (`gated-delta` of ../../graph.ts). A thread takes columns of a state through all tokens (`scanTiles`). A
+ * column's sums go over the rows from the first to the last, whatever is beside it.
  * [what recurrent.ts says, then from 28 on: qkv, gates, out, decay, keyHeads, heads, rows, cols, where matrices begin in a
  * state, rows^-½, scratch, bytes of it a thread]
  * `scratch`: the tile `[rows, TILE]`, then q and k of a token.
  */
 export function gatedDelta(p: usize, thread: u32, threads: u32): void {
-  const heads = load<u32>(p, 48);
-  const cols = load<u32>(p, 56);
-  const scratch: usize = load<u32>(p, 68) + load<u32>(p, 72) * thread;
-  const tiles = (cols + TILE - 1) / TILE;
-  const units = sequences(p) * heads * tiles;
-  const end = share(units, thread + 1, threads);
-  for (let unit = share(units, thread, threads); unit < end; unit++) {
-    const tile = unit % tiles;
-    const head = (unit / tiles) % heads;
-    scan(p, unit / tiles / heads, head, tile * TILE, min<u32>(TILE, cols - tile * TILE), scratch);
-  }
+  scanTiles(p, thread, threads, load<u32>(p, 68) + load<u32>(p, 72) * thread, scan);
 }
 
 function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): void {
