@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
-import { cut, type Part, RecurrentBench, randomRows, worst } from './recurrent-bench.js';
+import { expectScan, RecurrentBench, worst } from './recurrent-bench.js';
 import * as reference from './reference.js';
 import { runOnce } from './run.js';
 import { vectorSource } from './sources.js';
@@ -47,21 +47,10 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     await using bench = await RecurrentBench.create(device, shape, [width, 2 * heads], (ops, [x, gates]) =>
       ops.gatedDelta(x!, gates!, { layer: 1, ...sizes, decay: vector }),
     );
-    const lengths = [1, 2, 63, 64, 65];
-    const inputs = lengths.map((length) => randomRows(length, length, gatesAt + 2 * heads));
-    const whole = await bench.run(inputs, [lengths.map((length, s) => [s, length] as Part)]);
-    inputs.forEach((own, s) => {
+    await expectScan(bench, random, gatesAt + 2 * heads, 3e-5, (own) => {
       const gates = own.map((row) => row.subarray(gatesAt));
-      const wanted = reference.gatedDelta(own, gates, { ...sizes, decay });
-      expect(worst(whole[s]!, wanted), `sequence ${s}`).toBeLessThan(3e-5);
+      return reference.gatedDelta(own, gates, { ...sizes, decay });
     });
-    for (const most of [1, 40]) {
-      const parts = lengths.map((length) => cut(random, length, most));
-      const steps: Part[][] = [];
-      for (let i = 0; parts.some((own) => i < own.length); i++)
-        steps.push(parts.flatMap((own, s) => (i < own.length ? [[s, own[i]!] as const] : [])).reverse());
-      expect(await bench.run(inputs, steps, [7, 2, 4, 0, 1])).toEqual(whole);
-    }
   });
 
   it.each([

@@ -2,6 +2,7 @@
  * A recurrent op on a device: sequences whose tokens come in steps of any cut and any company, each row compared with what one
  * whole walk gives.
  */
+import { expect } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import type { KvPool } from '../../src/device/kv.js';
@@ -127,4 +128,27 @@ export function worst(got: readonly ArrayLike<number>[], wanted: readonly ArrayL
     }
   });
   return most;
+}
+
+/** A scan of several sequences in one step is what `reference` makes of each, within `bound`; cut into steps it is the same in bits. */
+export async function expectScan(
+  bench: RecurrentBench,
+  random: Random,
+  width: number,
+  bound: number,
+  reference: (rows: readonly Float32Array[]) => readonly ArrayLike<number>[],
+): Promise<void> {
+  const lengths = [1, 2, 63, 64, 65];
+  const inputs = lengths.map((length) => randomRows(length, length, width));
+  const whole = await bench.run(inputs, [lengths.map((length, s) => [s, length] as Part)]);
+  inputs.forEach((own, s) => {
+    expect(worst(whole[s]!, reference(own)), `sequence ${s}`).toBeLessThan(bound);
+  });
+  for (const most of [1, 40]) {
+    const parts = lengths.map((length) => cut(random, length, most));
+    const steps: Part[][] = [];
+    for (let i = 0; parts.some((own) => i < own.length); i++)
+      steps.push(parts.flatMap((own, s) => (i < own.length ? [[s, own[i]!] as const] : [])).reverse());
+    expect(await bench.run(inputs, steps, [7, 2, 4, 0, 1])).toEqual(whole);
+  }
 }

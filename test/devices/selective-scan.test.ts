@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
-import { cut, type Part, RecurrentBench, randomRows, worst } from './recurrent-bench.js';
+import { expectScan, RecurrentBench } from './recurrent-bench.js';
 import * as reference from './reference.js';
 import { vectorSource } from './sources.js';
 
@@ -38,21 +38,10 @@ describe.each(kernelDevices)('selective scan on $name', (spec: DeviceSpec) => {
     await using bench = await RecurrentBench.create(device, shape, [width, heads], (ops, [x, steps]) =>
       ops.selectiveScan(x!, steps!, { layer: 1, ...sizes, decay: vector }),
     );
-    const lengths = [1, 2, 63, 64, 65];
-    const inputs = lengths.map((length) => randomRows(length, length, width + heads));
-    const whole = await bench.run(inputs, [lengths.map((length, s) => [s, length] as Part)]);
-    inputs.forEach((own, s) => {
+    await expectScan(bench, random, width + heads, 1e-4, (own) => {
       const steps = own.map((row) => row.subarray(width));
-      const wanted = reference.selectiveScan(own, steps, { ...sizes, decay });
-      expect(worst(whole[s]!, wanted), `sequence ${s}`).toBeLessThan(1e-4);
+      return reference.selectiveScan(own, steps, { ...sizes, decay });
     });
-    for (const most of [1, 40]) {
-      const parts = lengths.map((length) => cut(random, length, most));
-      const steps: Part[][] = [];
-      for (let i = 0; parts.some((own) => i < own.length); i++)
-        steps.push(parts.flatMap((own, s) => (i < own.length ? [[s, own[i]!] as const] : [])).reverse());
-      expect(await bench.run(inputs, steps, [7, 2, 4, 0, 1])).toEqual(whole);
-    }
   });
 
   it('refuses a layer without such a state, and shapes that do not fit', async () => {
