@@ -7,7 +7,6 @@ import { hasNoWords, intersectWords, otherWords } from '../words.js';
 import { type Bound, type NumberBounds, numberWords } from './numbers.js';
 import { type Plain, wholeOnly } from './plain.js';
 import { NOT_WHOLE, unsupported } from './schema-nodes.js';
-import type { SchemaValues } from './schema-values.js';
 import { ANY, FEW_STATES } from './terminals.js';
 
 /** Steps, in units of the last digit that they have: the automaton keeps the remainder. */
@@ -45,16 +44,23 @@ function rangeOf(plain: Plain): Range {
   return { low, high };
 }
 
+/** What it asks of the reader of schemas. */
+interface Defines {
+  readonly budget: Budget;
+  /** Makes a rule, of a name that no other has. */
+  define(kind: string, expression: Expression): Expression;
+}
+
 /**
  * Numbers of a schema: those of which the same is said are one expression. Those that take many digits are rules of their own, as long
  * strings are.
  */
 export class NumberExpressions {
   readonly #budget: Budget;
-  readonly #define: SchemaValues['define'];
+  readonly #define: Defines['define'];
   readonly #known = new Map<string, Expression>();
 
-  constructor({ budget, define }: Pick<SchemaValues, 'budget' | 'define'>) {
+  constructor({ budget, define }: Defines) {
     this.#budget = budget;
     this.#define = define;
   }
