@@ -146,6 +146,12 @@ const WRAPPERS: readonly Wrapper[] = [
     tower: 'glm-ocr',
   },
   {
+    architecture: 'AyaVisionForConditionalGeneration',
+    modelType: 'aya_vision',
+    text: 'cohere2',
+    tower: 'aya-vision',
+  },
+  {
     architecture: 'LlavaForConditionalGeneration',
     modelType: 'llava',
     text: 'llama',

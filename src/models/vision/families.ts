@@ -1,5 +1,6 @@
 /** The models that see: a wrapper (wrappers.ts) names its page here. */
 
+import { ayaVision } from './aya-vision.js';
 import type { VisionFamily } from './family.js';
 import { gemma3 } from './gemma3-vision.js';
 import { gemma4 } from './gemma4-vision.js';
@@ -16,6 +17,7 @@ export const VISION_FAMILIES = {
   'qwen2.5-vl': qwen25Vl,
   'qwen3-vl': qwen3Vl,
   'qwen3.5-vl': qwen35Vl,
+  'aya-vision': ayaVision,
   gemma3,
   gemma4,
   glm4v,
