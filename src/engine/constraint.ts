@@ -6,7 +6,7 @@
  */
 
 /**
- * `Uint32Array`: a mask of `ceil(vocab / 32)` words, a set bit allows its id; it is copied. A number: the id that is
+ * `Uint32Array`: a mask of `ceil(vocab / 32)` words, a set bit allows its id; it stands until the constraint is asked again. A number: the id that is
  * taken, whatever is drawn. Null: the next draw is free.
  */
 export type ConstraintRule = Uint32Array | number | null;

@@ -61,7 +61,15 @@ export class Grammars {
     const known = matcher;
     const begins = !continuation && tries.first !== null;
     const forced = mayRun ? runs : null;
-    return () => new GrammarConstraint(known, masks.all, begins ? masks.first : null, this.#table, forced);
+    return () =>
+      new GrammarConstraint(
+        known,
+        masks.all,
+        begins ? masks.first : null,
+        this.#table,
+        forced,
+        this.#vocabSize,
+      );
   }
 }
 
@@ -80,6 +88,8 @@ class GrammarConstraint implements Constraint {
   /** Null where none are taken. */
   readonly #runs: ForcedRuns | null;
   #state: ParserState;
+  /** Where its masks are made, each over the one before. */
+  readonly #room: Uint32Array;
 
   constructor(
     matcher: Matcher,
@@ -87,7 +97,9 @@ class GrammarConstraint implements Constraint {
     first: GrammarMasks | null,
     table: TokenTable,
     runs: ForcedRuns | null,
+    vocabSize: number,
   ) {
+    this.#room = new Uint32Array(Math.ceil(vocabSize / 32));
     this.#matcher = matcher;
     this.#masks = masks;
     this.#first = first;
@@ -96,7 +108,7 @@ class GrammarConstraint implements Constraint {
     this.#state = matcher.start;
   }
 
-  /** Errors: `no-token-fits`. */
+  /** A mask stands until it is asked again. Errors: `no-token-fits`. */
   next(last: number | null, mayRun = true): Uint32Array | ForcedRun {
     const first = this.#first;
     if (last !== null) {
@@ -105,7 +117,7 @@ class GrammarConstraint implements Constraint {
     }
     const begins = last === null && first !== null;
     const run = mayRun && !begins ? this.#takeRun() : null;
-    const mask = (begins ? first : this.#masks).mask(this.#matcher, this.#state);
+    const mask = (begins ? first : this.#masks).mask(this.#matcher, this.#state, this.#room);
     if (mask.every((word) => word === 0)) throw noTokenFits();
     return run === null ? mask : { run, behind: mask };
   }

@@ -2,6 +2,9 @@ import { expect, test } from 'vitest';
 import { compileGrammar } from './compile.js';
 import { schemaGrammar } from './json/schema.js';
 import { Budget } from './limits.js';
+import { GrammarMasks } from './masks.js';
+import { Matcher } from './matcher.js';
+import { prepareTokens } from './token-set.js';
 
 /** Steps and states of a schema, and the tables that it becomes. */
 function made(schema: unknown): { work: number; states: number; key: string } {
@@ -42,4 +45,35 @@ test('long texts and numbers of which the same is said are one rule', () => {
   };
   // A property more is a name and the signs about it.
   expect(statesOf(8) - statesOf(6)).toBeLessThan(60);
+});
+
+test('a mask is the same where there is room for it, whatever was there, and when it is asked for again', () => {
+  const texts = ['{', ':', 'b', '"', 'a', 'ab', '": ', '1', '12', '}', ' ', '{"', ','].map((text) =>
+    Buffer.from(text),
+  );
+  const offsets = new Uint32Array(texts.length + 1);
+  texts.forEach((text, id) => {
+    offsets[id + 1] = offsets[id]! + text.length;
+  });
+  const data = new Uint8Array(Buffer.concat(texts));
+  const set = prepareTokens({ data, offsets, usable: () => true, size: texts.length });
+  const budget = new Budget();
+  const schema = { type: 'object', properties: { ab: { type: 'integer' } }, required: ['ab'] };
+  const matcher = new Matcher(compileGrammar(schemaGrammar(schema, budget), budget));
+  const masks = new GrammarMasks(set, [], texts.length);
+  const room = new Uint32Array(1).fill(0xffff_ffff);
+  let state = matcher.start;
+  for (const byte of Buffer.from('{"ab": 12')) {
+    const fresh = [...new GrammarMasks(set, [], texts.length).mask(matcher, state)];
+    expect(fresh[0]).toBeGreaterThan(0);
+    expect(masks.mask(matcher, state, room)).toBe(room);
+    expect([...room]).toEqual(fresh);
+    room.fill(0xffff_ffff);
+    for (let again = 0; again < 2; again++) {
+      const kept = masks.mask(matcher, state, room);
+      expect(kept).not.toBe(room);
+      expect([...kept]).toEqual(fresh);
+    }
+    state = matcher.step(state, byte)!;
+  }
 });

@@ -42,6 +42,8 @@ export class GrammarMasks {
   readonly #words: number;
   readonly #vocabSize: number;
   readonly #masks = new ByteCache<ParserState, Uint32Array>(MASK_BYTES);
+  /** States whose mask has been asked for. */
+  readonly #seen = new WeakSet<ParserState>();
   readonly #locals = new ByteCache<string, Local>(LOCAL_BYTES);
   readonly #walk: TrieWalk;
   readonly #near: NearStrings;
@@ -65,12 +67,16 @@ export class GrammarMasks {
     this.#profiles.set(key, { profile }, bytesOfProfile(profile));
   }
 
-  /** `[ceil(vocab / 32)]`: a set bit allows its id. It is kept: do not write to it. */
-  mask(matcher: Matcher, state: ParserState): Uint32Array {
+  /**
+   * `[ceil(vocab / 32)]`: a set bit allows its id. Do not write to it. It is kept where it is asked for a second time: most are asked for
+   * once, and what is kept for a while has to be collected. `room`: of as many words, for one that is not kept.
+   */
+  mask(matcher: Matcher, state: ParserState, room?: Uint32Array): Uint32Array {
     const known = this.#masks.get(state);
     if (known !== undefined) return known;
     matcher.makeRoom();
-    const bits = new Uint32Array(this.#words);
+    const again = this.#seen.has(state);
+    const bits = again || room === undefined ? new Uint32Array(this.#words) : room.fill(0);
     const { tokenAt, tokenId } = matcher.tables;
     for (const place of state.places) {
       const local = this.#local(matcher, place);
@@ -80,7 +86,8 @@ export class GrammarMasks {
       for (let e = tokenAt[place.state]!; e < tokenAt[place.state + 1]!; e++) this.#set(bits, [tokenId[e]!]);
     }
     if (state.done) this.#set(bits, this.#endIds);
-    this.#masks.set(state, bits, bits.byteLength + STATE_BYTES);
+    if (again) this.#masks.set(state, bits, bits.byteLength + STATE_BYTES);
+    else this.#seen.add(state);
     return bits;
   }
 
