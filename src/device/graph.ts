@@ -324,6 +324,8 @@ export type Node =
       readonly heads: number;
       readonly headDim: number;
       readonly scale: number;
+      /** Rows that a row sees at most. Absent: as many as there are. */
+      readonly most?: number;
       readonly out: Tensor;
     }
   /**

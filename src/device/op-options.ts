@@ -66,6 +66,8 @@ export interface AttendSegmentsOptions {
   readonly headDim: number;
   /** Multiplies the scores; `1 / sqrt(headDim)` if omitted. */
   readonly scale?: number;
+  /** Rows that a row sees at most. Default: as many as there are. */
+  readonly most?: number;
 }
 
 export interface HeadLinearOptions {

@@ -289,10 +289,11 @@ export class Ops {
 
   /** Attention of rows among themselves, in segments: see graph.ts. */
   attendSegments(qkv: Tensor, bounds: Tensor, options: AttendSegmentsOptions): Tensor {
-    const { heads, headDim, scale = 1 / Math.sqrt(headDim) } = options;
+    const { heads, headDim, scale = 1 / Math.sqrt(headDim), most } = options;
     checkAttendSegments(qkv, bounds, options);
     const out = this.#tensor(qkv.rows, heads * headDim);
-    this.#nodes.push({ op: 'attend-segments', qkv, bounds, heads, headDim, scale, out });
+    const reach = most === undefined ? {} : { most };
+    this.#nodes.push({ op: 'attend-segments', qkv, bounds, heads, headDim, scale, ...reach, out });
     return out;
   }
 

@@ -256,7 +256,8 @@ function segmentsKernel(
 ): Kernel | null {
   const { qkv, heads, headDim, scale } = node;
   const turned = fusions.rotationOf.get(node)?.angles.cols ?? 0;
-  const shape = { rowKind: qkv.rows, heads, headDim, scale, turned, rows: bucket[qkv.rows] };
+  const rows = bucket[qkv.rows];
+  const shape = { rowKind: qkv.rows, heads, headDim, scale, turned, rows, most: node.most ?? rows };
   return segmentsMatrixKernel(capabilities, shape);
 }
 

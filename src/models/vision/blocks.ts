@@ -99,13 +99,21 @@ export interface TowerRecording {
   readonly weights: Weights;
 }
 
-/** `angles`: null where nothing rotates. */
+/** What the rows of a block see. */
+export interface BlockSight {
+  /** Null where nothing rotates. */
+  readonly angles: Tensor | null;
+  readonly bounds: Tensor;
+  /** Rows that one sees at most. Default: as many as there are. */
+  readonly most?: number;
+}
+
 export function recordBlock(
   { ops, weights }: TowerRecording,
   key: string,
   x: Tensor,
   shape: BlockShape,
-  { angles, bounds }: { readonly angles: Tensor | null; readonly bounds: Tensor },
+  { angles, bounds, most }: BlockSight,
 ): Tensor {
   const { hiddenSize, heads, norm, mlp } = shape;
   const headDim = hiddenSize / heads;
@@ -114,7 +122,7 @@ export function recordBlock(
   const qkv = shape.headNorms === true ? normedHeads(at, key, plain, shape) : plain;
   const turned =
     angles === null ? qkv : ops.rotate(qkv, angles, { heads: 2 * heads, headDim, style: 'half' });
-  const attended = ops.attendSegments(turned, bounds, { heads, headDim });
+  const attended = ops.attendSegments(turned, bounds, { heads, headDim, ...(most && { most }) });
   const sum = ops.linear(attended, weights.matrix(`${key}proj`), x);
   const up = ops.linear(normed(at, `${key}norm2`, sum, norm), weights.matrix(`${key}up`));
   const inner = mlp.gated ? ops.glu(up, mlp.activation) : ops.act(up, mlp.activation);

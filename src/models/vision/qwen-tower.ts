@@ -107,8 +107,11 @@ function record(ops: Ops, config: QwenTowerConfig, weights: Weights): TowerTenso
   if (taps !== null) x = ops.addGathered(x, weights.vector('vision.positions'), taps);
   const levels: Tensor[] = [];
   for (let b = 0; b < depth; b++) {
-    const bounds = windows === null || wholeBlocks.includes(b) ? whole : windows;
-    x = recordBlock(at, `vision.${b}.`, x, block, { angles, bounds });
+    const sight =
+      window === null || windows === null || wholeBlocks.includes(b)
+        ? { bounds: whole }
+        : { bounds: windows, most: (window * config.mergeSize) ** 2 };
+    x = recordBlock(at, `vision.${b}.`, x, block, { angles, ...sight });
     const level = added.indexOf(b);
     if (level >= 0) levels.push(merge(at, config, x, level));
   }

@@ -14,7 +14,7 @@ import { bytesStage } from './linear-dots-x.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { gemvKernel } from './linear-gemv.js';
 import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
-import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
+import { HALVES, HANDED, halvesBytes, halvesStage, MOST_ROWS } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { matrixGemmKernel } from './linear-matrix.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
@@ -177,7 +177,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
       );
     case 'matrices':
       return (
-        shape.rows <= 65535 &&
+        shape.rows <= MOST_ROWS &&
         ((config.slices ?? 1) === 1 || slicesFit(shape)) &&
         (shape.outNorm == null || leavesNormed(shape, config)) &&
         (shape.outSliced !== true || ((config.slices ?? 1) > 1 && leavesSlices(shape))) &&

@@ -20,6 +20,7 @@ import {
 import { type DotsConfig, dotsFits } from './linear-dots-plan.js';
 import { type FewConfig, fewFits } from './linear-few.js';
 import { type GemvConfig, gemvFits } from './linear-gemv-plan.js';
+import { MOST_ROWS } from './linear-halves.js';
 import { type HeldConfig, heldFits } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
 import { type LinearSpec, linearBindings } from './linear-spec.js';
@@ -327,7 +328,7 @@ export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): L
   const gemv = rows <= most ? chooseGemv(capabilities, spec) : null;
   if (gemv !== null) return { family: 'gemv', config: gemv };
   const gemm =
-    rows > GEMV_ROWS_WITH_MATRICES && rows <= 65535
+    rows > GEMV_ROWS_WITH_MATRICES && rows <= MOST_ROWS
       ? chooseMatrixGemm(capabilities, gemmSpec(capabilities, shape))
       : null;
   return gemm === null ? null : { family: 'matrices', config: gemm };

@@ -19,6 +19,10 @@ export const NORM_THREADS = 256;
 /** Vectors of a row that a thread keeps in registers. */
 const MOST_HELD = 8;
 
+/** Workgroups of a dimension; and rows of a bucket that a launch of a workgroup for each reaches. */
+const MOST_WORKGROUPS = 65535;
+export const MOST_ROWS = 2 ** 16;
+
 export function halvesBytes(rows: number, k: number): number {
   return rows * k * 2;
 }
@@ -35,6 +39,8 @@ export interface NormedRow {
   readonly summing?: number;
   /** The role of the weights. */
   readonly gain: string;
+  /** The row's number. Default: that of the workgroup. */
+  readonly place?: string;
   /** Statements that fetch vector `i` of the row into `v`; and that leave it elsewhere too. */
   readonly fetch: (v: string, i: string) => string;
   readonly keep?: (v: string, i: string) => string;
@@ -51,7 +57,7 @@ export function normedRowFits(k: number): boolean {
  * same bits: each leaves the squares of its vectors, and those that would have had them add them up.
  */
 export function normedRow(row: NormedRow): { readonly arrays: string; readonly lines: readonly string[] } {
-  const { k, eps, lanes, threads, summing = NORM_THREADS, gain, fetch, keep } = row;
+  const { k, eps, lanes, threads, summing = NORM_THREADS, gain, place = 'wid.x', fetch, keep } = row;
   const vectors = k / 4;
   const count = (all: number): number[] => Array.from({ length: Math.ceil(vectors / all) }, (_, e) => e);
   const each = count(threads);
@@ -76,7 +82,7 @@ ${shared ? `var<workgroup> dots: array<f32, ${each.length * threads}>;` : ''}`,
       ...(keep === undefined ? [] : each.map((e) => inside(e, keep(`v${e}`, `i${e}`)))),
       ...squares,
       inverseText(k, eps, summing, lanes, shared ? `lid < ${summing}u && ` : ''),
-      ...each.map((e) => inside(e, storeText(k, `i${e}`, `v${e} * inverse * gain${e}`))),
+      ...each.map((e) => inside(e, storeText(k, `i${e}`, `v${e} * inverse * gain${e}`, place))),
     ],
   };
 }
@@ -94,13 +100,14 @@ function inverseText(k: number, eps: number, threads: number, lanes: number, of 
   let inverse = inverseSqrt((${sum}) / ${k}.0 + ${floatText(eps)});`;
 }
 
-function storeText(k: number, i: string, value: string): string {
-  return `${HALVES}[wid.x * ${k / 4}u + ${i}] = halves_(${value});`;
+function storeText(k: number, i: string, value: string, row: string): string {
+  return `${HALVES}[${row} * ${k / 4}u + ${i}] = halves_(${value});`;
 }
 
 /** One workgroup a row. k is a multiple of 8. */
 export function halvesStage(shape: LinearShape, lanes: number): Stage {
-  const { k, xStride, norm, rowKind } = shape;
+  const { k, xStride, norm, rowKind, rows } = shape;
+  const place = rows > MOST_WORKGROUPS ? '(wid.x * 2u + wid.y)' : 'wid.x';
   const bindings = [
     { name: 'x', access: 'read', type: 'array<vec4<f32>>' },
     ...(norm === null ? [] : [{ name: 'norm', access: 'read', type: 'array<vec4<f32>>' } as const]),
@@ -109,17 +116,17 @@ export function halvesStage(shape: LinearShape, lanes: number): Stage {
   const walk = (text: string): string =>
     `for (var i = lid; i < ${k / 4}u; i += ${NORM_THREADS}u) { ${text} }`;
   const made = (): ReturnType<typeof normedRow> => {
-    if (norm === null) return { arrays: '', lines: [walk(storeText(k, 'i', 'x[start + i]'))] };
+    if (norm === null) return { arrays: '', lines: [walk(storeText(k, 'i', 'x[start + i]', place))] };
     const { eps } = norm;
     if (normedRowFits(k)) {
       const fetch = (v: string, i: string): string => `${v} = x[start + ${i}];`;
-      return normedRow({ k, eps, lanes, threads: NORM_THREADS, gain: 'norm', fetch });
+      return normedRow({ k, eps, lanes, threads: NORM_THREADS, gain: 'norm', place, fetch });
     }
     const lines = [
       'var square = 0.0;',
       walk('let v = x[start + i]; square += dot(v, v);'),
       inverseText(k, eps, NORM_THREADS, lanes),
-      walk(storeText(k, 'i', 'x[start + i] * inverse * norm[i]')),
+      walk(storeText(k, 'i', 'x[start + i] * inverse * norm[i]', place)),
     ];
     return { arrays: squaresArray(NORM_THREADS, lanes), lines };
   };
@@ -133,19 +140,20 @@ ${arrays}
 ${HALVES_TEXT}
 @compute @workgroup_size(${NORM_THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let start = wid.x * ${xStride / 4}u;
+  let start = ${place} * ${xStride / 4}u;
   ${lines.join('\n  ')}
 }`,
     bindings,
-    workgroups: rowByRow(rowKind),
+    workgroups: rowByRow(rowKind, rows),
   };
 }
 
-/** A workgroup for each row there is. */
-export function rowByRow(kind: RowKind): Stage['workgroups'] {
+/** A workgroup for each row there is, of a bucket of `rows`; of one beyond a dimension in pairs: an odd number makes one more, which the bucket has room for. */
+export function rowByRow(kind: RowKind, rows = 0): Stage['workgroups'] {
+  const across = rows > MOST_WORKGROUPS ? 2 : 1;
   return (facts, out) => {
-    out[0] = facts[kind];
-    out[1] = 1;
+    out[0] = Math.ceil(facts[kind] / across);
+    out[1] = across;
     out[2] = 1;
   };
 }

@@ -41,20 +41,54 @@ function eachFragment(
   );
 }
 
-/** Declares the sums, `cDOWN_ACROSS`. A residual of results that are stored straight is where they start. */
+/** Declares the sums, `cDOWN_ACROSS`. A residual of results that are stored straight is where they start, and a bias comes next. */
 export function matrixGemmStart(spec: LinearSpec, c: MatrixGemmConfig, layout: MatrixGemmLayout): string[] {
   const down = c.bm / c.sm / c.matrix.m;
   const across = c.bn / c.sn / c.matrix.n;
   const sums = count(down).flatMap((i) => count(across).map((j) => `  var c${i}_${j} = Sum();`));
-  if (!layout.direct || spec.residual === null) return sums;
+  if (!layout.direct) return sums;
+  const loaded = (name: string, place: string): string =>
+    `${name} = subgroupMatrixLoad<Sum, row_major>(&residual, ${place}, ${spec.outStride}u);`;
   return [
     ...sums,
-    ...eachFragment(
-      spec,
-      c,
-      (name, place) =>
-        `${name} = subgroupMatrixLoad<Sum, row_major>(&residual, ${place}, ${spec.outStride}u);`,
-    ),
+    ...(spec.residual === null ? [] : eachFragment(spec, c, loaded)),
+    ...(spec.bias ? biasLines(spec, c, layout) : []),
+  ];
+}
+
+/**
+ * Adds the bias to all sums, whose elements cannot be reached, as a product: of ones with what the bias is in two halves, which together are
+ * it but for 2⁻²² of it. They lie where the tiles will.
+ */
+function biasLines(spec: LinearSpec, c: MatrixGemmConfig, { component }: MatrixGemmLayout): string[] {
+  const { matrix, bm, bn, sm, sn } = c;
+  const { m, n, k } = matrix;
+  const threads = sm * sn * c.subgroupSize;
+  const wide = k / 4;
+  const ones = bn * wide;
+  const zeros = `vec4<${component}>()`;
+  return [
+    `  for (var e = lid; e < ${ones + m * wide}u; e += ${threads}u) {`,
+    `    var v = ${zeros};`,
+    `    if (e % ${wide}u == 0u) {`,
+    `      let feature = min(n0 + e / ${wide}u, ${spec.n - 1}u);`,
+    `      let high = ${component}(clamp(bias[feature], -65504.0, 65504.0));`,
+    `      v[0] = select(high, ${component}(1.0), e >= ${ones}u);`,
+    `      v[1] = select(${component}(clamp(bias[feature] - f32(high), -65504.0, 65504.0)), ${component}(1.0), e >= ${ones}u);`,
+    '    }',
+    `    ${TILES}[e] = v;`,
+    '  }',
+    '  workgroupBarrier();',
+    '  {',
+    `    let a0 = subgroupMatrixLoad<Left, row_major>(&${TILES}, ${ones}u, ${wide}u);`,
+    ...count(bn / sn / n).flatMap((j) => [
+      `    let b${j} = subgroupMatrixLoad<Right, col_major>(&${TILES}, ${j * n * wide}u + subN * ${(bn / sn) * wide}u, ${wide}u);`,
+      ...count(bm / sm / m).map(
+        (i) => `    c${i}_${j} = subgroupMatrixMultiplyAccumulate(a0, b${j}, c${i}_${j});`,
+      ),
+    ]),
+    '  }',
+    '  workgroupBarrier();',
   ];
 }
 

@@ -61,7 +61,6 @@ export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixG
   const direct =
     spec.out === 'f32' &&
     spec.stack === undefined &&
-    !spec.bias &&
     spec.glu === null &&
     spec.residual !== 'f16' &&
     c.sk === 1 &&
@@ -76,7 +75,7 @@ export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixG
     ri: 0,
     rj: 0,
     endStride: 0,
-    bytes: tiles,
+    bytes: Math.max(tiles, direct && spec.bias ? (c.bn + matrix.m) * matrix.k * size : 0),
   } as const;
   if (direct) return layout;
   const down = c.bm / c.sm / matrix.m;
@@ -133,11 +132,12 @@ function pairedFits(
 
 /**
  * The order of the sums, as text. Without shares along K a sum goes from the first column to the last whatever the tile;
- * a residual is where it starts in results that are stored straight from matrices, else it comes last.
+ * a residual and a bias are where it starts in results that are stored straight from matrices, else they come last.
  */
 export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
   const { m, n, k } = c.matrix;
-  const first = spec.residual !== null && matrixGemmLayout(spec, c)?.direct === true ? ' residual first' : '';
+  const direct = matrixGemmLayout(spec, c)?.direct === true;
+  const first = `${direct && spec.residual !== null ? ' residual first' : ''}${direct && spec.bias ? ' bias first' : ''}`;
   const { sk, bk, slices = 1, paired = false } = c;
   return `${m}.${n}.${k}${sk === 1 ? '' : ` k${bk}/${sk}`}${paired ? ` pairs${bk}` : ''}${slices === 1 ? '' : ` z${slices}`}${first}`;
 }

@@ -65,6 +65,29 @@ describe('a GEMM on matrices', () => {
     expect(shared).not.toEqual(results[0]);
   });
 
+  it.each([
+    ['f32', 4, [4, 16, 32, 1, 2, 1], 2e-5],
+    ['f16', 8, [8, 16, 32, 1, 2, 1], 2e-3],
+  ] as const)(
+    'sums of %s that are stored straight begin with a residual and a bias, emulated',
+    async (...one) => {
+      const [component, size, sizes, bound] = one;
+      // The last tile ends beyond the features.
+      const product = shapeOf(8, 24, 32, { weight: { kind: 'float', dtype: 'f32' } });
+      const { roles, expected } = await linearInputs(device, raw, product, new Random(17));
+      const [bias, residual] = [new Random(18).normals(24), new Random(19).normals(8 * 24)];
+      const into = { ...roles, bias: uploadTo(raw, bias), residual: uploadTo(raw, residual) };
+      const matrix = { m: size, n: size, k: size, component, result: 'f32' } as const;
+      const { got } = await emulated(
+        { ...product, residual: true, bias: true },
+        config(sizes, { matrix }),
+        into,
+      );
+      const want = expected.map((v, i) => v + bias[i % 24]! + residual[i]!);
+      expect(worstRow(got, want, 8, 24)).toBeLessThan(bound);
+    },
+  );
+
   it('slices along K, emulated: whatever the tile, and with a bias and a residual elsewhere in wider rows', async () => {
     const shape = shapeOf(13, 24, 128);
     const { roles, expected } = await linearInputs(device, raw, shape, new Random(13));

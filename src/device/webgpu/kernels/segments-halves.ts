@@ -15,8 +15,9 @@ export interface SegmentsShape {
   readonly scale: number;
   /** Leading dims of heads of q and k that turn by `angles` of their row, halves with each other: a multiple of 8, or 0. */
   readonly turned: number;
-  /** Most rows of a step. */
+  /** Most rows of a step, and that one of them sees. */
   readonly rows: number;
+  readonly most: number;
 }
 
 const THREADS = 64;

@@ -8,7 +8,7 @@
  */
 
 import type { Binding, Capabilities, Kernel, MatrixConfig, Stage } from '../kernel.js';
-import { declareBindings } from '../kernel.js';
+import { declareBindings, Params } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { count, dividedText, LOWEST } from './attend-words.js';
 import { matrixOf } from './linear-choice.js';
@@ -53,9 +53,42 @@ export function segmentsMatrixKernel(capabilities: Capabilities, shape: Segments
   const scratch = (3 * shape.heads * shape.rows + config.rows) * width * 2;
   if (scratch > capabilities.bindingBytes) return null;
   return {
-    stages: [segmentHalvesStage(shape, width), matrixStage(shape, config, width)],
+    stages: [
+      segmentHalvesStage(shape, width),
+      ...launchesOf(shape).map((launch) => matrixStage(shape, config, width, launch)),
+    ],
     scratch: { scratchSegments: scratch },
   };
+}
+
+/** Heads and rows of a launch. */
+interface Launch {
+  readonly head: number;
+  readonly heads: number;
+  readonly row: number;
+  readonly rows: number;
+}
+
+/** Rows that see each other in a launch of all heads. */
+const ROWS_AT_ONCE = 8192;
+
+/**
+ * Of many rows that see each other some heads are a launch, and of very many some rows of one: rows that decode beside a tower wait for a launch
+ * at the least.
+ */
+function launchesOf({ heads, rows, most }: SegmentsShape): Launch[] {
+  const parts = Math.max(1, Math.ceil((rows / ROWS_AT_ONCE) * (most / ROWS_AT_ONCE)));
+  const together = Math.max(1, Math.floor(heads / parts));
+  const down = Math.max(1, Math.ceil(parts / heads));
+  const each = Math.ceil(rows / down);
+  return count(Math.ceil(heads / together)).flatMap((h) =>
+    count(down).map((d) => ({
+      head: h * together,
+      heads: Math.min(together, heads - h * together),
+      row: d * each,
+      rows: each,
+    })),
+  );
 }
 
 function threadsOf({ matrix, lanes, rows, down }: SegmentsConfig): number {
@@ -82,9 +115,10 @@ function paddedHead(headDim: number, { n, k }: MatrixConfig): number {
 }
 
 function matrixStage(
-  { rowKind, heads, headDim }: SegmentsShape,
+  { rowKind, heads, headDim, rows: most }: SegmentsShape,
   config: SegmentsConfig,
   width: number,
+  launch: Launch,
 ): Stage {
   const { matrix, rows, down } = config;
   const { m, n, k } = matrix;
@@ -106,6 +140,10 @@ function matrixStage(
     { name: 'bounds', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'out', access: 'read_write', type: 'array<vec2<f32>>' },
   ];
+  const whole = launch.heads === heads && launch.rows >= most;
+  const params = new Params();
+  const [firstRow, firstHead] = whole ? ['0u', '0u'] : [params.u32(launch.row), params.u32(launch.head)];
+  if (!whole) bindings.push(params.binding);
   const all = KEYS * vectors;
   const units = count(Math.ceil(all / threads));
   const inside = (i: number, text: string): string =>
@@ -256,8 +294,8 @@ var<workgroup> raised: array<u32, 4>;
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let count = ${rowCount(rowKind)};
-  let base = wid.x * ${rows}u;
-  let head = wid.y;
+  let base = ${firstRow} + wid.x * ${rows}u;
+  let head = ${firstHead} + wid.y;
   if (base >= count) { return; }
   let last = min(base + ${rows}u, count);
   for (var r = lid; r < ${rows}u; r += ${threads}u) {
@@ -330,9 +368,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     label: `attend-segments matrix ${heads} of ${headDim}, ${rows} rows`,
     wgsl,
     bindings,
+    ...(whole ? {} : { params: params.words }),
     workgroups: (facts, out) => {
-      out[0] = Math.ceil(facts[rowKind] / rows);
-      out[1] = heads;
+      const there = Math.max(0, Math.min(launch.rows, facts[rowKind] - launch.row));
+      out[0] = Math.ceil(there / rows);
+      out[1] = launch.heads;
       out[2] = 1;
     },
   };
