@@ -153,13 +153,12 @@ export function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resourc
 }
 
 /** Kernels of attention of a program: layers of one shape, and buckets that differ in nothing else, share their text. */
-const built = new WeakMap<Resources, Map<string, Kernel>>();
+const built = new WeakMap<Resources, Map<string, Kernel | null>>();
 
-function once(r: Resources, name: string, shape: AttendShape, build: () => Kernel): Kernel {
-  const kernels = built.get(r) ?? new Map<string, Kernel>();
+export function once<K extends Kernel | null>(r: Resources, name: string, shape: object, build: () => K): K {
+  const kernels = built.get(r) ?? new Map<string, Kernel | null>();
   built.set(r, kernels);
   const key = `${name} ${JSON.stringify(shape)}`;
-  const kernel = kernels.get(key) ?? build();
-  kernels.set(key, kernel);
-  return kernel;
+  if (!kernels.has(key)) kernels.set(key, build());
+  return kernels.get(key) as K;
 }

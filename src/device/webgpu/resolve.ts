@@ -30,7 +30,7 @@ import { shortConvKernel } from './kernels/short-conv.js';
 import { stateOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
-import { attendFor, resolveAttend } from './resolve-attend.js';
+import { attendFor, once, resolveAttend } from './resolve-attend.js';
 import { resolveExperts } from './resolve-experts.js';
 import { resolveExact, resolveHeads, resolveLinear } from './resolve-linear.js';
 import {
@@ -249,16 +249,12 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
 }
 
 /** Attention in segments on matrices, which turns q and k itself; null where there is none. */
-function segmentsKernel(
-  node: NodeOf<'attend-segments'>,
-  bucket: Bucket,
-  { capabilities, fusions }: Resources,
-): Kernel | null {
+function segmentsKernel(node: NodeOf<'attend-segments'>, bucket: Bucket, r: Resources): Kernel | null {
   const { qkv, heads, headDim, scale } = node;
-  const turned = fusions.rotationOf.get(node)?.angles.cols ?? 0;
+  const turned = r.fusions.rotationOf.get(node)?.angles.cols ?? 0;
   const rows = bucket[qkv.rows];
   const shape = { rowKind: qkv.rows, heads, headDim, scale, turned, rows, most: node.most ?? rows };
-  return segmentsMatrixKernel(capabilities, shape);
+  return once(r, 'segments', shape, () => segmentsMatrixKernel(r.capabilities, shape));
 }
 
 function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {

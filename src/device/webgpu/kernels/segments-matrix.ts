@@ -8,7 +8,7 @@
  */
 
 import type { Binding, Capabilities, Kernel, MatrixConfig, Stage } from '../kernel.js';
-import { declareBindings, Params } from '../kernel.js';
+import { declareBindings } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { count, dividedText, LOWEST } from './attend-words.js';
 import { matrixOf } from './linear-choice.js';
@@ -52,10 +52,16 @@ export function segmentsMatrixKernel(capabilities: Capabilities, shape: Segments
   // Of the last tile of rows matrices are loaded whole.
   const scratch = (3 * shape.heads * shape.rows + config.rows) * width * 2;
   if (scratch > capabilities.bindingBytes) return null;
+  const launches = launchesOf(shape);
+  const stage = matrixStage(shape, config, width, launches.length > 1);
   return {
     stages: [
       segmentHalvesStage(shape, width),
-      ...launchesOf(shape).map((launch) => matrixStage(shape, config, width, launch)),
+      ...launches.map((launch) => ({
+        ...stage,
+        ...(launches.length > 1 && { params: Uint32Array.of(launch.row, launch.head, 0, 0) }),
+        workgroups: workgroupsOf(shape, config, launch),
+      })),
     ],
     scratch: { scratchSegments: scratch },
   };
@@ -91,6 +97,19 @@ function launchesOf({ heads, rows, most }: SegmentsShape): Launch[] {
   );
 }
 
+function workgroupsOf(
+  { rowKind }: SegmentsShape,
+  { rows }: SegmentsConfig,
+  launch: Launch,
+): Stage['workgroups'] {
+  return (facts, out) => {
+    const there = Math.max(0, Math.min(launch.rows, facts[rowKind] - launch.row));
+    out[0] = Math.ceil(there / rows);
+    out[1] = launch.heads;
+    out[2] = 1;
+  };
+}
+
 function threadsOf({ matrix, lanes, rows, down }: SegmentsConfig): number {
   return (rows / (matrix.m * down)) * lanes;
 }
@@ -115,11 +134,11 @@ function paddedHead(headDim: number, { n, k }: MatrixConfig): number {
 }
 
 function matrixStage(
-  { rowKind, heads, headDim, rows: most }: SegmentsShape,
+  { rowKind, heads, headDim }: SegmentsShape,
   config: SegmentsConfig,
   width: number,
-  launch: Launch,
-): Stage {
+  inParts: boolean,
+): Omit<Stage, 'workgroups'> {
   const { matrix, rows, down } = config;
   const { m, n, k } = matrix;
   const vectors = width / UNIT;
@@ -140,10 +159,8 @@ function matrixStage(
     { name: 'bounds', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'out', access: 'read_write', type: 'array<vec2<f32>>' },
   ];
-  const whole = launch.heads === heads && launch.rows >= most;
-  const params = new Params();
-  const [firstRow, firstHead] = whole ? ['0u', '0u'] : [params.u32(launch.row), params.u32(launch.head)];
-  if (!whole) bindings.push(params.binding);
+  const [firstRow, firstHead] = inParts ? ['params.x', 'params.y'] : ['0u', '0u'];
+  if (inParts) bindings.push({ name: 'params', access: 'uniform', type: 'vec4<u32>' });
   const all = KEYS * vectors;
   const units = count(Math.ceil(all / threads));
   const inside = (i: number, text: string): string =>
@@ -368,13 +385,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     label: `attend-segments matrix ${heads} of ${headDim}, ${rows} rows`,
     wgsl,
     bindings,
-    ...(whole ? {} : { params: params.words }),
-    workgroups: (facts, out) => {
-      const there = Math.max(0, Math.min(launch.rows, facts[rowKind] - launch.row));
-      out[0] = Math.ceil(there / rows);
-      out[1] = launch.heads;
-      out[2] = 1;
-    },
   };
 }
 
