@@ -4,7 +4,7 @@ import { ACTIVATIONS } from '../../src/device/graph.js';
 import { type DeviceSpec, devices } from './devices.js';
 import { Random, worstRow } from './numbers.js';
 import * as reference from './reference.js';
-import { record, rowsStep, runOnce, withProgram } from './run.js';
+import { LIMITS, record, rowsStep, runOnce, withProgram } from './run.js';
 import { vectorSource } from './sources.js';
 
 /** f32 rounding, or f16 storage of activations on a GPU. */
@@ -135,6 +135,37 @@ describe.each(devices)('elementwise ops on $name', (spec) => {
       });
       step.outputCount = 0;
       expect((await program.submit(step)).ids).toHaveLength(0);
+    });
+  });
+
+  it.each([12, 10])('takes inputs of %i columns where they lie, and makes zeros of them', async (cols) => {
+    const { graph, tensors } = record((ops) => {
+      const x = ops.input('tokens', cols);
+      return { x, out: ops.keep(ops.scale(x, 2)) };
+    });
+    await withProgram(device, graph, null, async (program) => {
+      // The second one is larger, the third finds what the second left.
+      for (const [rows, seed] of [
+        [3, 1],
+        [9, 2],
+        [5, 3],
+      ] as const) {
+        const data = new Random(seed).normals(rows * cols);
+        await program.fill(tensors.x, rows, (room) => {
+          expect(room.length).toBe(rows * cols);
+          room.set(data);
+        });
+        await program.submit(rowsStep(rows));
+        expect([...(await program.read(tensors.out, rows))]).toEqual([...data.map((v) => 2 * v)]);
+        await program.fill(tensors.x, rows, (room) => room.set(data));
+        program.clear(tensors.x, 2);
+        await program.submit(rowsStep(rows));
+        const left = data.map((v, i) => (i < 2 * cols ? 0 : 2 * v));
+        expect([...(await program.read(tensors.out, rows))]).toEqual([...left]);
+      }
+      const wrong = expect.objectContaining({ code: 'shape-mismatch' });
+      await expect(program.fill(tensors.x, LIMITS.maxTokens + 1, () => {})).rejects.toThrowError(wrong);
+      expect(() => program.clear(tensors.x, LIMITS.maxTokens + 1)).toThrowError(wrong);
     });
   });
 
