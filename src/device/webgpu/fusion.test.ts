@@ -166,3 +166,45 @@ describe('the norm between two linears', () => {
     expect([shared, kept, added, selected]).toEqual([0, 0, 0, 0]);
   });
 });
+
+describe('the rotation that attention in segments does itself', () => {
+  const heads = 2;
+  const headDim = 16;
+  function found(build: (ops: Ops, x: Tensor, angles: Tensor) => readonly Tensor[], dims = headDim): boolean {
+    const ops = new Ops();
+    const x = ops.input('tokens', 3 * heads * headDim);
+    const angles = ops.input('tokens', dims);
+    for (const out of build(ops, x, angles)) ops.keep(out);
+    const graph = ops.finish();
+    const { rotationOf, turnedFor, held } = findFusions(graph);
+    expect(turnedFor.size).toBe(rotationOf.size);
+    // What is turned must be there when attention reads it.
+    for (const [attend, rotation] of rotationOf) expect(held.get(attend)).toContain(rotation.x);
+    return rotationOf.size > 0;
+  }
+  const turned = (
+    ops: Ops,
+    x: Tensor,
+    angles: Tensor,
+    style: 'half' | 'interleaved' = 'half',
+    all = 2 * heads,
+  ) => ops.rotate(x, angles, { heads: all, headDim, style });
+  const attended = (ops: Ops, x: Tensor): Tensor =>
+    ops.attendSegments(x, ops.input('tokens', 2), { heads, headDim });
+
+  it('is one of all heads of q and k that nobody else reads', () => {
+    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles))])).toBe(true);
+    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles, 'half', heads))])).toBe(false);
+    const shared = found((ops, x, angles) => {
+      const both = turned(ops, x, angles);
+      return [attended(ops, both), both];
+    });
+    expect(shared).toBe(false);
+  });
+
+  it('is one of pairs that lie whole vectors apart', () => {
+    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles, 'interleaved'))])).toBe(false);
+    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles))], 12)).toBe(false);
+    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles))], 8)).toBe(true);
+  });
+});
