@@ -21,10 +21,17 @@ describe('the stage that makes halves of x', () => {
     await device[Symbol.asyncDispose]();
   });
 
-  async function run(k: number, xStride: number, eps: number | null, x: Float32Array, gain: Float32Array) {
+  async function run(
+    k: number,
+    xStride: number,
+    eps: number | null,
+    x: Float32Array,
+    gain: Float32Array,
+    bucket = ROWS,
+  ) {
     const shape: LinearShape = {
       rowKind: 'tokens',
-      rows: ROWS,
+      rows: bucket,
       n: 32,
       k,
       weight: { kind: 'float', dtype: 'f32' },
@@ -59,6 +66,14 @@ describe('the stage that makes halves of x', () => {
     const wanted = reference.rmsNorm(tight, gain, ROWS, k, 1e-5);
     expect(worstRow(await run(k, xStride, 1e-5, x, gain), wanted, ROWS, k)).toBeLessThan(1e-6);
     expect(await run(k, xStride, null, x, gain)).toEqual(tight);
+  });
+
+  it('finds its rows in a bucket that has more of them than a dimension has workgroups', async () => {
+    const k = 40;
+    const x = new Random(2).normals(ROWS * k);
+    const gain = new Random(3).normals(k);
+    for (const eps of [null, 1e-5])
+      expect(await run(k, k, eps, x, gain, 65_536)).toEqual(await run(k, k, eps, x, gain));
   });
 
   it('keeps a row that went wrong wrong, and what no half holds the largest half', async () => {
