@@ -60,7 +60,7 @@ export function addKvFlags(command: Command): Command {
     )
     .option(
       '--kv-float-tail <n>',
-      'of a quantised KV cache: the newest positions that each token reads as floats, kept besides (CPU)',
+      'of a quantised KV cache: the newest positions that each token reads as floats, kept besides; on a GPU up to 256',
       integer(0),
     )
     .option(

@@ -149,8 +149,8 @@ export interface DeviceInfo {
   readonly adapters: number;
   /** KV pools may have a float head (KvFloatStartSpec of kv.ts). Default: no. */
   readonly floatHeads?: boolean;
-  /** Layers may have a float tail (KvPlace of kv.ts). Default: no. */
-  readonly floatTails?: boolean;
+  /** Tokens of the longest float tail that layers may have (KvPlace of kv.ts). Default: 0, there are none. */
+  readonly floatTails?: number;
   /** Stacks of experts may be kept in host memory and are computed there (MatrixOptions.host). Default: no. */
   readonly hostExperts?: boolean;
 }

@@ -26,8 +26,10 @@ describe('the cache of an engine', () => {
     const row = (Math.ceil((127 + 2 * 256) / 16) + 1) * 16;
     expect(cache.groupBytes[1]).toBe(8 * row * 3 * 2 * 8 * 128 * 2);
     expect(cache.kvBytes).toBe(cache.groupBytes[0]! + cache.groupBytes[1]!);
-    expect(() => defaultCache(options, model, layers, { kind: 'webgpu', memoryBytes: undefined }, 0)).toThrow(
-      expect.objectContaining({ code: 'kv-tail-unsupported' }),
+    const gpu = { kind: 'webgpu', memoryBytes: undefined } as const;
+    expect(defaultCache(options, model, layers, gpu, 0).groupBytes[1]).toBeGreaterThan(0);
+    expect(() => defaultCache({ ...options, kvFloatTail: 257 }, model, layers, gpu, 0)).toThrow(
+      expect.objectContaining({ code: 'kv-tail-unsupported', fix: expect.stringContaining('256') }),
     );
   });
 });

@@ -46,6 +46,9 @@ const SNAPSHOT_DEFAULT_BYTES = 2 ** 30;
 /** WebGPU binds at most 2 GiB − 4 at once. */
 const WEBGPU_BINDING_BYTES = 2 ** 31 - 4;
 
+/** Tokens of its longest float tail, as a rule: adapters of few bindings have none. */
+const WEBGPU_TAIL_TOKENS = 256;
+
 /** What of a device says how large a cache may be. */
 export type SizedDevice = Pick<DeviceInfo, 'kind' | 'memoryBytes'>;
 
@@ -110,7 +113,9 @@ export interface DefaultCache {
 /** What devices of a kind do with float heads and tails, told without one. */
 export function floatsOf(kind: DeviceKind): Pick<DeviceInfo, 'floatHeads' | 'floatTails'> {
   // A head is kept on both, but unasked on the CPU alone.
-  return kind === 'cpu' ? { floatHeads: true, floatTails: true } : {};
+  return kind === 'cpu'
+    ? { floatHeads: true, floatTails: Number.POSITIVE_INFINITY }
+    : { floatTails: WEBGPU_TAIL_TOKENS };
 }
 
 /** What `Engine.load` will make, told without a device. Errors: those of {@link planCache} and {@link sizeCache}. */

@@ -39,8 +39,8 @@ export interface KvOptions {
    */
   readonly kvFloatHead?: number | 'auto';
   /**
-   * Each token reads the newest so many positions, its own included, as floats, which are kept beside the quantised cache. On the CPU.
-   * Default 0: none.
+   * Each token reads the newest so many positions, its own included, as floats, which are kept beside the quantised cache: any number on the
+   * CPU, up to 256 on WebGPU. Default 0: none.
    */
   readonly kvFloatTail?: number;
   /**

@@ -132,7 +132,7 @@ describe('layer policy', () => {
     const tailed = (options: KvOptions) =>
       planKvLayers([full, sliding, full, full, full], readKvOptions(options), f16, 1000, 16, {
         floatHeads: true,
-        floatTails: true,
+        floatTails: 256,
       });
     const { groups, floatTail } = tailed({ kvBits: 8, kvFloatTail: 100, kvFloatHead: 32 });
     expect(floatTail).toEqual({ tokens: 100, dtype: 'f16' });

@@ -96,7 +96,7 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
  * `blockTokens`: a float head is whole blocks; `can`: what the device does. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
  *
  * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there; `kv-options-invalid`, where formats by layer are those of another model;
- * `kv-tail-unsupported`, where the device keeps no float tail.
+ * `kv-tail-unsupported`, where the device keeps no float tail, or none so long.
  */
 export function planKvLayers(
   layers: readonly KvLayerShape[],
@@ -151,7 +151,8 @@ export function planKvLayers(
   const floatHead =
     quantised && headTokens > 0 ? { tokens: wholeHead(headTokens, blockTokens), dtype: ask.dtype } : null;
   const { floatTail: tailTokens } = request;
-  if (tailTokens > 0 && !can.floatTails) throw tailUnsupported(tailTokens);
+  const { floatTails: mostTail = 0 } = can;
+  if (tailTokens > mostTail) throw tailUnsupported(tailTokens, mostTail);
   const floatTail = quantised && tailTokens > 0 ? { tokens: tailTokens, dtype: ask.dtype } : null;
   const coded = groups[0]!.layers.filter((layer) =>
     [specs[layer]!.key, specs[layer]!.value].some((format) => !isFloatKv(format)),
@@ -170,15 +171,15 @@ export function planKvLayers(
   };
 }
 
-function tailUnsupported(tokens: number): KvantError {
+function tailUnsupported(tokens: number, most: number): KvantError {
+  const [kept, fix] =
+    most === 0
+      ? ['no float tail', 'Leave it out, or run on the CPU.']
+      : [`float tails of up to ${most} tokens`, `Give ${most} or less, or run on the CPU.`];
   return new KvantError(
     'kv-tail-unsupported',
-    `This device keeps no float tail; ${tokens} tokens were asked for.`,
-    {
-      kind: 'unsupported',
-      where: 'kvFloatTail',
-      fix: 'Leave it out, or run on the CPU.',
-    },
+    `This device keeps ${kept}; ${tokens} tokens were asked for.`,
+    { kind: 'unsupported', where: 'kvFloatTail', fix },
   );
 }
 

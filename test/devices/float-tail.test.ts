@@ -2,11 +2,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
-import { kernelDevices } from './devices.js';
+import { kernelDevices, narrowSubgroups } from './devices.js';
 import { affine, F16, F32, turbo } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
 
 const HALF = { dtype: 'f16', tokens: 40 } as const;
+const HEAD = { head: { dtype: 'f16', tokens: 32 } } as const;
 
 /** Within the tail, past it, past a split, in company. */
 const STEPS: readonly (readonly [slots: number[], lengths: number[]])[] = [
@@ -27,6 +28,23 @@ const STEPS: readonly (readonly [slots: number[], lengths: number[]])[] = [
     [1, 1],
   ],
 ];
+
+const SHORT = STEPS.filter((_, i) => i !== 2);
+
+/** Each format as keys and as values. */
+const FORMATS = [
+  [affine(8), affine(2)],
+  [affine(6), affine(5)],
+  [affine(5), turbo(3)],
+  [affine(4), affine(8)],
+  [affine(3), affine(4)],
+  [affine(2), turbo(8)],
+  [turbo(8), affine(6)],
+  [turbo(4), F16],
+  [turbo(3), turbo(2)],
+  [turbo(2), affine(3)],
+  [F16, turbo(4)],
+] as const;
 
 const CASES: readonly AttentionCase[] = [
   { heads: 4, kvHeads: 2, headDim: 64, key: turbo(4), value: turbo(4), tail: HALF },
@@ -77,7 +95,7 @@ const CASES: readonly AttentionCase[] = [
   },
 ];
 
-describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail on $name', (spec) => {
+describe.each([...kernelDevices, ...narrowSubgroups])('a float tail on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
@@ -86,9 +104,22 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
     await device[Symbol.asyncDispose]();
   });
 
+  /** Subgroups in software: what they read is told by the first two. */
+  const narrow = spec.slow && !spec.bitwise;
+  /**
+   * With a centre of keys too, where there is time. One that is the same everywhere is of no use where a score has to be exact by itself, beside a
+   * sink or under a soft cap.
+   */
+  const centres = ({ sinks, softcap }: AttentionCase) => {
+    const kind = device.info.keyCentres;
+    const none = spec.slow || kind === undefined || (kind === 'flat' && (sinks ?? softcap) !== undefined);
+    return none ? [undefined] : [undefined, kind];
+  };
+  const kept = ({ tail }: AttentionCase): boolean => tail!.tokens <= device.info.floatTails!;
+
   it('reads the newest positions as floats, and codes before them', async () => {
-    for (const c of CASES)
-      for (const centre of [undefined, 'turning'] as const) {
+    for (const c of CASES.filter(kept).slice(0, spec.slow ? 2 : undefined))
+      for (const centre of centres(c)) {
         const bench = await Bench.open(device, { ...c, ...(centre ? { centre } : {}) }, 7);
         const width = c.heads * c.headDim;
         try {
@@ -103,7 +134,47 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
       }
   });
 
+  it('goes with every format, and a float head', async () => {
+    const formats = spec.slow ? FORMATS.filter((_, i) => i % 3 === 0) : FORMATS;
+    for (const [at, [key, value]] of formats.entries()) {
+      const head = at % 2 === 0 && [key, value].every(({ kind }) => kind !== 'float') ? HEAD : {};
+      const c: AttentionCase = { heads: 4, kvHeads: 2, headDim: 64, key, value, tail: HALF, ...head };
+      const bench = await Bench.open(device, c, 5);
+      try {
+        for (const [slots, lengths] of spec.slow ? SHORT : STEPS) {
+          const { out, expected, rows } = await bench.step(slots, lengths);
+          expect(worstRow(out, expected, rows, 256), `${JSON.stringify(c)} ${lengths}`).toBeLessThan(2e-2);
+        }
+      } finally {
+        await bench.close();
+      }
+    }
+  });
+
+  it('of latents too', async () => {
+    if (narrow) return;
+    const c: AttentionCase = {
+      heads: 4,
+      kvHeads: 1,
+      headDim: 96,
+      valueDim: 64,
+      key: affine(4),
+      value: affine(4),
+      tail: HALF,
+    };
+    const bench = await Bench.open(device, c, 5);
+    try {
+      for (const [slots, lengths] of SHORT) {
+        const { out, expected, rows } = await bench.step(slots, lengths);
+        expect(worstRow(out, expected, rows, 256), `${lengths}`).toBeLessThan(2e-2);
+      }
+    } finally {
+      await bench.close();
+    }
+  });
+
   it('is told from codes: without it another sum comes out', async () => {
+    if (narrow) return;
     const c: AttentionCase = {
       heads: 4,
       kvHeads: 2,
@@ -125,6 +196,7 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
   });
 
   it('does not read its blocks behind the newest positions', async () => {
+    if (narrow) return;
     const c: AttentionCase = {
       heads: 4,
       kvHeads: 2,
@@ -147,6 +219,7 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
   });
 
   it('a picture sees all of itself, the newest positions as floats', async () => {
+    if (narrow) return;
     const c: AttentionCase = {
       heads: 4,
       kvHeads: 2,
@@ -166,6 +239,7 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
   });
 
   it('a slot that is quantised late has it before and after', async () => {
+    if (narrow) return;
     const c: AttentionCase = {
       heads: 4,
       kvHeads: 2,
@@ -187,7 +261,10 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
   });
 
   it('a row has the same bits however its prompt was cut, alone and in company', async () => {
-    for (const more of [{}, { head: { dtype: 'f16', tokens: 32 } as const, centre: 'turning' as const }]) {
+    if (!spec.bitwise) return;
+    const { keyCentres } = device.info;
+    const centre = keyCentres === undefined ? {} : { centre: keyCentres };
+    for (const more of [{}, { ...HEAD, ...centre }]) {
       const c: AttentionCase = {
         heads: 4,
         kvHeads: 2,
@@ -225,8 +302,15 @@ describe.each(kernelDevices.filter(({ kind }) => kind === 'cpu'))('a float tail 
 });
 
 describe.each(kernelDevices)('$name', (spec) => {
-  it('says whether it keeps float tails: what asks for one elsewhere is refused', async () => {
+  it('says how long float tails may be; what it does not keep is refused by name', async () => {
     await using device = await spec.create();
-    expect(device.info.floatTails ?? false).toBe(spec.kind === 'cpu');
+    const most = device.info.floatTails;
+    expect(most).toBe(spec.kind === 'cpu' ? Number.POSITIVE_INFINITY : 256);
+    if (spec.kind === 'cpu') return;
+    for (const bad of [
+      { ...CASES[0]!, tail: { ...HALF, tokens: 257 } },
+      { ...CASES[0]!, window: 100 },
+    ])
+      await expect(Bench.open(device, bad, 7)).rejects.toMatchObject({ code: 'kv-tail-unsupported' });
   });
 });

@@ -110,6 +110,21 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
     expect(warm.late).toEqual(warm.early);
   });
 
+  it('a float tail beside 3 bits: the same tokens, whole blocks of prefixes', {
+    timeout: 300_000,
+  }, async () => {
+    const kv = { kvBits: 3.5, kvSkipLayers: [], kvFloatTail: 20, kvFloatHead: 32 };
+    const cold = await answers(spec, kv, false);
+    const warm = await answers(spec, kv, true);
+    const ids = (rounds: Said[][]) => rounds.map((round) => round.map((said) => said.ids));
+    expect(ids(warm.rounds)).toEqual(ids(cold.rounds));
+    expect(warm.rounds.map((round) => round.map(({ cached }) => cached % 16))).toEqual(
+      warm.rounds.map((round) => round.map(() => 0)),
+    );
+    expect(warm.rounds[1]!.some(({ cached }) => cached >= 48)).toBe(true);
+    expect(warm.late).toEqual(warm.early);
+  });
+
   it('windows: the same tokens, whatever was given back', { timeout: 300_000 }, async () => {
     const weights = { kind: 'folder', path: WINDOW } as const;
     const long = randomPrompt(random, 150);

@@ -47,6 +47,8 @@ export function resourcesOf(
     capabilities,
     caches: kvCaches(pool),
     maxContext: 64,
+    maxTokens: 64,
+    maxSequences: 8,
     maxItems: 0,
     maxOutputs: 64,
     fusions: findFusions(graph),

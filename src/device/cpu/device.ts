@@ -92,7 +92,7 @@ export class CpuDevice implements Device {
       adapters: HELD_ADAPTERS,
       keyCentres: 'turning',
       floatHeads: true,
-      floatTails: true,
+      floatTails: Number.POSITIVE_INFINITY,
     };
   }
 

@@ -23,6 +23,7 @@ import { Allocator } from './allocator.js';
 import { deviceLost, Faults, fromGpuError, internalFault } from './faults.js';
 import { GpuFeatureSlab } from './feature-slab.js';
 import type { Capabilities } from './kernel.js';
+import { MOST_TAIL, TAIL_BUFFERS } from './kernels/attend-tail.js';
 import { areGpuCaches, GpuKvPool } from './kv-pool.js';
 import { type GpuMatrix, type GpuVector, type LoadTarget, loadMatrix, loadVector } from './matrix.js';
 import { Pipelines } from './pipelines.js';
@@ -117,6 +118,7 @@ export class WebGpuDevice implements Device {
       adapters: HELD_ADAPTERS,
       keyCentres: 'flat',
       hostExperts: host !== null,
+      ...(capabilities.storageBuffers >= TAIL_BUFFERS && { floatTails: MOST_TAIL }),
     };
     device.addEventListener('uncapturederror', (event) => {
       event.preventDefault();

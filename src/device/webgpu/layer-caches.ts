@@ -1,12 +1,21 @@
 /** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and float-start ones. */
 
 import { KvantError } from '../../errors.js';
-import { type KvFormat, type KvLayerSizes, type KvPoolSpec, kvPoolOf, sameHeads } from '../kv.js';
+import {
+  isFloatKv,
+  type KvFormat,
+  type KvLayerSizes,
+  type KvPoolSpec,
+  kvPoolOf,
+  kvTailOf,
+  sameHeads,
+} from '../kv.js';
 import type { StateShape } from '../state.js';
+import { MOST_TAIL } from './kernels/attend-tail.js';
 import { allRows } from './kernels/kv-rows.js';
 import type { GpuKvPool, LayerCache, SideCache } from './kv-pool.js';
 import type { Resources } from './resources.js';
-import type { KvHead, KvRows } from './shapes.js';
+import type { KvHead, KvRows, KvTail } from './shapes.js';
 
 /** How rows of one kind are stored in a layer. */
 export interface CacheKind {
@@ -15,9 +24,13 @@ export interface CacheKind {
   readonly rows: KvRows;
   readonly keys: GPUBuffer;
   readonly values: GPUBuffer;
+  readonly tables: GPUBuffer;
 }
 
-/** One kind where all rows are stored alike, else the quantised and the float-start ones, or what is behind a float head and the head. */
+/**
+ * One kind where all rows are stored alike, else the quantised and the float-start ones, or what is behind a float head and the head; and
+ * the float tail, if there is one, last.
+ */
 export function cacheOf(
   r: Pick<Resources, 'caches'>,
   index: number,
@@ -38,17 +51,22 @@ export function cacheOf(
   const { key, value } = layer;
   const { keys, values } = cache;
   const { blocks: border, floatStart } = pool.spec;
+  const newest = tailOf(r, index, shape);
+  const ofTail = newest === null ? [] : [newest];
+  const tail = newest?.rows.tail;
+  const before = tail && { tail };
   const all: CacheKind = {
     key,
     value,
-    rows: { ...allRows(border), keyBlocks: keys.blocks, valueBlocks: values.blocks },
+    rows: { ...allRows(border), keyBlocks: keys.blocks, valueBlocks: values.blocks, ...before },
     keys: keys.buffer,
     values: values.buffer,
+    tables: pool.tables,
   };
   if (floatStart?.head && (keys.headFirst !== undefined || values.headFirst !== undefined))
-    return { pool, kinds: behindHead(all, pool.spec, cache) };
+    return { pool, kinds: [...behindHead(all, pool.spec, cache), ...ofTail] };
   if (floatStart == null || (keys.floatStart === null && values.floatStart === null))
-    return { pool, kinds: [all] };
+    return { pool, kinds: [all, ...ofTail] };
   const float: KvFormat = { kind: 'float', dtype: floatStart.dtype };
   const own = (side: SideCache): { readonly blocks: number; readonly base: number } =>
     side.floatStart === null ? { blocks: side.blocks, base: 0 } : { blocks: floatStart.blocks, base: border };
@@ -70,9 +88,44 @@ export function cacheOf(
         },
         keys: keys.floatStart ?? keys.buffer,
         values: values.floatStart ?? values.buffer,
+        tables: pool.tables,
       },
+      ...ofTail,
     ],
   };
+}
+
+/** The float tail of a layer, null where it has none. */
+function tailOf(r: Pick<Resources, 'caches'>, index: number, shape: KvLayerSizes): CacheKind | null {
+  const place = kvTailOf(r.caches, index);
+  if (place === null) return null;
+  const { pool, tokens } = place;
+  const layer = pool.spec.layers[place.index];
+  const cache = pool.layers[place.index];
+  if (layer === undefined || cache === undefined || !sameHeads(layer, shape) || !isFloatKv(layer.key))
+    throw mismatch(`layer ${index} has no float tail of its heads in the pool`);
+  if (tokens > MOST_TAIL)
+    throw tailUnsupported(`A float tail of ${tokens} tokens`, `Give one of up to ${MOST_TAIL}.`);
+  const { key, value } = layer;
+  const tail: KvTail = { tokens, dtype: layer.key.dtype };
+  const { keys, values } = cache;
+  return {
+    key,
+    value,
+    rows: { ...allRows(pool.spec.blocks), only: 'tail', tail },
+    keys: keys.buffer,
+    values: values.buffer,
+    tables: pool.tables,
+  };
+}
+
+/** Errors: `kv-tail-unsupported`. */
+export function tailUnsupported(what: string, fix: string): KvantError {
+  return new KvantError('kv-tail-unsupported', `${what}: WebGPU keeps no such.`, {
+    kind: 'unsupported',
+    where: 'kvFloatTail',
+    fix,
+  });
 }
 
 /** What is behind a float head, and the head: the same rows, and the same buffers. */
@@ -101,6 +154,7 @@ function behindHead(
       rows: {
         only: 'head',
         head,
+        ...(all.rows.tail && { tail: all.rows.tail }),
         border,
         keyBlocks: ofKeys.blocks,
         keyBase: ofKeys.base,

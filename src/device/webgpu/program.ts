@@ -116,7 +116,8 @@ export class WebGpuProgram implements Program {
     this.#samples = sample !== undefined;
     this.#recurrent = keepsState(caches);
     const bounds = stepBounds(graph, limits, caches);
-    const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
+    const tails = caches?.layers.some(({ tail }) => tail !== undefined);
+    const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes, tails);
     const has = (...ops: Node['op'][]): boolean => graph.nodes.some(({ op }) => ops.includes(op));
     const recurs = has('short-conv', 'gated-delta', 'selective-scan');
     this.#packer = new StepPacker(limits, bounds, maxItems, has('attend'), recurs);
@@ -132,6 +133,8 @@ export class WebGpuProgram implements Program {
         capabilities: host.capabilities,
         caches,
         maxContext: limits.maxContext,
+        maxTokens: limits.maxTokens,
+        maxSequences: limits.maxSequences,
         maxItems,
         maxOutputs: limits.maxOutputs,
         fusions,

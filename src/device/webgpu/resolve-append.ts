@@ -9,8 +9,8 @@ import { chooseLinear } from './kernels/linear-fast.js';
 import { CONSTANTS, type Constant, constantLengths } from './kernels/linear-gemv-append.js';
 import type { Sliced } from './kernels/linear-slices.js';
 import { linearVariants } from './kernels/registry.js';
-import { ropeAppendKernel } from './kernels/rope-append.js';
-import { cacheOf } from './layer-caches.js';
+import { ropeAppendKernel, tailRole } from './kernels/rope-append.js';
+import { type CacheKind, cacheOf } from './layer-caches.js';
 import { linearWork } from './linear-work.js';
 import type { Shard } from './matrix.js';
 import {
@@ -23,13 +23,16 @@ import {
   type Resources,
   vector,
 } from './resources.js';
-import type { RopeAppendShape } from './shapes.js';
+import type { KvRows, RopeAppendShape } from './shapes.js';
 
 /** A rope-append of one kind of rows, and the cache it is for. */
 interface AppendKind {
   readonly shape: RopeAppendShape;
   readonly keys: GPUBuffer;
   readonly values: GPUBuffer;
+  readonly tables: GPUBuffer;
+  /** Of a float tail: its pool's buffers, `keys` and `values` being those that its vectors are turned by. */
+  readonly tail?: { readonly keys: GPUBuffer; readonly values: GPUBuffer };
 }
 
 function ropeShape({ dims, style, axes }: RopeTable): RopeAppendShape['rope'] {
@@ -39,9 +42,15 @@ function ropeShape({ dims, style, axes }: RopeTable): RopeAppendShape['rope'] {
 function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>): AppendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
-  // What stores behind a float head stores the head too.
-  const storing = kinds.filter(({ rows }) => rows.only !== 'head');
-  return storing.map(({ key, value, rows, keys, values }) => ({
+  // What stores behind a float head stores the head too. A tail is stored besides, of all rows, turned as what it is beside.
+  const storing = kinds.flatMap((kind): (CacheKind & Pick<AppendKind, 'tail'>)[] => {
+    if (kind.rows.only === 'head' || (kind.rows.only === 'tail' && node.queriesOnly === true)) return [];
+    if (kind.rows.only !== 'tail') return [kind];
+    const beside = kinds[0]!;
+    const rows: KvRows = { ...beside.rows, only: 'tail', tail: kind.rows.tail! };
+    return [{ ...beside, rows, tables: kind.tables, tail: { keys: kind.keys, values: kind.values } }];
+  });
+  return storing.map(({ key, value, rows, keys, values, tables, tail }) => ({
     shape: {
       ...node.shape,
       key,
@@ -58,13 +67,15 @@ function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>):
     },
     keys,
     values,
+    tables,
+    ...(tail && { tail }),
   }));
 }
 
 /** Buffers of the roles that the product that appends, and the launch that does, have in common. */
 function appendBuffers(
   node: NodeOf<'rope-append'>,
-  { keys, values }: AppendKind,
+  { keys, values, tables, tail }: AppendKind,
   r: Resources,
 ): Record<string, GPUBuffer> {
   const { pool } = cacheOf(r, node.layer, node.shape);
@@ -80,7 +91,8 @@ function appendBuffers(
     });
   }
   return {
-    tables: pool.tables,
+    tables,
+    ...(tail && { [tailRole('keys')]: tail.keys, [tailRole('values')]: tail.values }),
     ...(rope === null ? {} : { rope: r.rope(rope) }),
     out: r.tensor(node.out),
     keys,
@@ -197,7 +209,10 @@ export function slicesLeft(
   // Slices take the place of q, k and v; a bias comes on top.
   const fits = ({ shape }: AppendKind): boolean =>
     storageOf(ropeAppendKernel(shape, sliced)) <= r.capabilities.storageBuffers;
-  return bias && !appendKinds(append, r).every(fits) ? null : { sliced, bias: work.shard.bias };
+  const kinds = appendKinds(append, r);
+  return (bias || kinds.some(({ tail }) => tail)) && !kinds.every(fits)
+    ? null
+    : { sliced, bias: work.shard.bias };
 }
 
 /** Storage buffers that a kernel of one stage binds. */

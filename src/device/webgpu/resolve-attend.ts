@@ -1,15 +1,18 @@
-/** Attention: items of decoding rows, the reduce behind them, tiles of prompts, one of each for every kind of rows that a layer's cache has. */
+/** From attention to its kernels, for each kind of rows: items, what merges them, tiles, and what puts these together with a float tail. */
 
 import type { Node, NodeOf } from '../graph.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
-import { type AttendShape, attendScratch, portableTiles } from './kernels/attend.js';
+import { type AttendShape, portableTiles } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
 import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
+import { attendScratch, tileScratch } from './kernels/attend-plan.js';
 import { reduceStage } from './kernels/attend-reduce.js';
+import { tailEndStage } from './kernels/attend-tail.js';
+import { hasItemOfRow } from './kernels/kv-head.js';
 import { fixedLanes } from './kernels/linear-fast.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
-import { cacheOf } from './layer-caches.js';
+import { cacheOf, tailUnsupported } from './layer-caches.js';
 import { either, handsOn, mergeOf, only } from './resolve-linear.js';
 import { type Bound, type Bucket, bound, need, type Resources, strideOf, vector } from './resources.js';
 
@@ -18,24 +21,29 @@ interface AttendKind {
   readonly shape: AttendShape;
   readonly keys: GPUBuffer;
   readonly values: GPUBuffer;
+  readonly tables: GPUBuffer;
 }
+
+type AttendFacts = 'caches' | 'maxItems' | 'maxTokens' | 'maxSequences';
 
 /** The shapes of an attention, one for each kind of rows. */
 export function attendShapes(
   node: NodeOf<'attend'>,
-  r: Pick<Resources, 'caches' | 'maxItems'>,
+  r: Pick<Resources, AttendFacts>,
 ): readonly AttendShape[] {
   return rowKinds(node, r).map(({ shape }) => shape);
 }
 
-/** Without float heads: of those there is one small item a row. */
-function rowKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxItems'>): AttendKind[] {
-  return attendKinds(node, r).filter(({ shape }) => shape.rows.only !== 'head');
+/** Without float heads and tails: of those there is one small item a row. */
+function rowKinds(node: NodeOf<'attend'>, r: Pick<Resources, AttendFacts>): AttendKind[] {
+  return attendKinds(node, r).filter(({ shape }) => !hasItemOfRow(shape.rows.only));
 }
 
-function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxItems'>): AttendKind[] {
+function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, AttendFacts>): AttendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
-  return kinds.map(({ key, value, rows, keys, values }) => ({
+  if (node.window !== null && kinds.some(({ rows }) => rows.tail))
+    throw tailUnsupported('A float tail of a layer that slides', 'Give it to layers that see all.');
+  return kinds.map(({ key, value, rows, keys, values, tables }) => ({
     shape: {
       ...node.shape,
       key,
@@ -44,13 +52,16 @@ function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxI
       blockTokens: pool.spec.blockTokens,
       maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
       scale: node.scale,
-      window: node.window,
+      // A tail is a window of its pool.
+      window: rows.only === 'tail' ? rows.tail!.tokens : node.window,
       softcap: node.softcap,
       ...(node.sinks && { sinks: true }),
       maxItems: r.maxItems,
+      ...(rows.tail && { most: { tokens: r.maxTokens, rows: r.maxSequences } }),
     },
     keys,
     values,
+    tables,
   }));
 }
 
@@ -117,19 +128,32 @@ export function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resourc
   const items: Bound[] = [];
   const reduces: Bound[] = [];
   const tiles: Bound[] = [];
-  for (const { shape: plain, keys, values } of attendKinds(node, r)) {
+  const ends: Bound[] = [];
+  for (const { shape: plain, keys, values, tables } of attendKinds(node, r)) {
     const shape: AttendShape = left === 'halves' ? { ...plain, outHanded: true } : plain;
-    const { tables } = cacheOf(r, node.layer, node.shape).pool;
     const sinks = node.sinks ? { sinks: vector(node.sinks) } : {};
     const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values, ...sinks };
     // Tiles read a float head with what is behind it.
-    const isHead = shape.rows.only === 'head';
-    if (!isHead) tiles.push(bound(tilesOf(shape, node.ahead ?? false), r, buffers));
+    const { only: part, tail } = shape.rows;
+    // What is seen ahead is of the tail.
+    const ahead = tail === undefined || part === 'tail' ? (node.ahead ?? false) : false;
+    if (part !== 'head') {
+      const kernel = tilesOf(shape, ahead);
+      tiles.push(bound({ ...kernel, scratch: { ...kernel.scratch, ...tileScratch(shape) } }, r, buffers));
+    }
+    if (tail !== undefined && !hasItemOfRow(part))
+      ends.push(
+        bound(
+          once(r, 'tail end', shape, () => ({ stages: [tailEndStage(shape)] })),
+          r,
+          buffers,
+        ),
+      );
     if (shape.maxItems === 0) continue;
     const kernel = pick(attendItemsVariants, plain);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
-    if (isHead || shape.rows.only === 'floatStart') continue;
+    if (hasItemOfRow(part) || part === 'floatStart') continue;
     const { valueDim = shape.headDim } = shape;
     // Of latents partials are merged in order, as tiles do (attend-latent.ts).
     const slices =
@@ -143,7 +167,7 @@ export function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resourc
     if (bytes !== null) reduce = either(reduceTo(bytes), reduce, ({ tiles }) => tiles === 0);
     reduces.push(bound(reduce, r, buffers));
   }
-  const all = [...items, ...reduces, ...tiles];
+  const all = [...items, ...reduces, ...tiles, ...ends];
   if (bytes === null) return all;
   const { rows, cols } = node.out;
   const shape = { k: cols, xStride: strideOf(cols), rowKind: rows };

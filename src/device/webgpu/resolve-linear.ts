@@ -1,7 +1,7 @@
 /** From a linear to its products: what is folded into them, and what they hand on in another form than f32. */
 
 import type { NodeOf } from '../graph.js';
-import { kvPoolOf } from '../kv.js';
+import { kvPoolOf, kvTailOf } from '../kv.js';
 import type { Giver } from './fusion.js';
 import {
   chooseVariant,
@@ -97,6 +97,7 @@ export function mergeOf(
   const place = kvPoolOf(r.caches, attend.layer);
   const layer = place?.pool.spec.layers[place.index];
   if (layer === undefined || place?.pool.spec.floatStart != null) return null;
+  if (kvTailOf(r.caches, attend.layer) !== null) return null;
   if (codecOf(layer.value).rotation(layer.value, layer.headDim) !== null) return null;
   const { heads, headDim } = attend.shape;
   if (r.maxItems === 0 || reduceSlices(r.capabilities, 1, headDim) < MERGED_SPLITS) return null;

@@ -28,6 +28,8 @@ export interface Resources {
   readonly capabilities: Capabilities;
   readonly caches: KvCaches<GpuKvPool> | null;
   readonly maxContext: number;
+  readonly maxTokens: number;
+  readonly maxSequences: number;
   readonly maxItems: number;
   readonly maxOutputs: number;
   readonly fusions: Fusions;

@@ -17,15 +17,24 @@ export interface KvHead {
   readonly valueFirst: number | null;
 }
 
+/** A float tail: the newest positions of every sequence, its own included, as floats in a pool of their own, turned and centred as the others are. */
+export interface KvTail {
+  /** Positions, 256 at most: a token at position p sees (p − tokens, p] there, and what is before among the others. */
+  readonly tokens: number;
+  readonly dtype: 'f16' | 'f32';
+}
+
 /** Which rows a stage takes, and where their blocks are (kernels/kv-rows.ts). */
 export interface KvRows {
   /**
    * Null: all of them. `quantised`, `floatStart`: those of a kind, which is that of the sequence's first block. `head`, `behind`: of all
-   * rows the positions of the float head, or those behind it.
+   * rows the positions of the float head, or those behind it. `tail`: of all rows the newest positions, in blocks of floats.
    */
-  readonly only: 'quantised' | 'floatStart' | 'head' | 'behind' | null;
+  readonly only: 'quantised' | 'floatStart' | 'head' | 'behind' | 'tail' | null;
   /** Of `head` and `behind`. */
   readonly head?: KvHead;
+  /** Of `tail`, and of all that see what is before it; not of `floatStart`, whose rows see all that they have there. */
+  readonly tail?: KvTail;
   /** Ids from here on are of float-start blocks. */
   readonly border: number;
   /** Blocks in the buffer that is bound as keys, and the id of the first of them (of a head it may be below zero); as values likewise. */

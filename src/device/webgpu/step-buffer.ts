@@ -27,16 +27,13 @@ import { FEATURE, featuresOf } from '../sampling.js';
 import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, ITEM_TEXT } from './record-texts.js';
 import { checkStep, type StepBounds } from './step-check.js';
 
-export { ITEM_ROW_TEXT, ITEM_TEXT } from './record-texts.js';
+export { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, ITEM_TEXT };
 
-/** Attention sums start anew at every multiple of this position, and are merged in order. */
-export const ATTENTION_SPLIT = 256;
 /** Splits of an item in a step with so many of them that it need not be cut finer. */
 export const WIDE_SPLITS = 2;
-/** Tokens of a tile. */
-export const ATTENTION_TILE = 16;
 /**
  * A step with few tiles has each of them walked by several workgroups, a part of the positions each: as many parts as keep within
  * so many workgroups, but no more than `MOST_PARTS`, of so many positions at least.

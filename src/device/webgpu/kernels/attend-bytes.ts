@@ -23,7 +23,7 @@
  */
 
 import { type Binding, declareBindings, type Stage } from '../kernel.js';
-import { ATTENTION_SPLIT, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { byteScores, firstKeys } from './attend-bytes-keys.js';
 import { areaVectors, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './attend-bytes-plan.js';
@@ -32,7 +32,7 @@ import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
 import { firstWeights } from './attend-bytes-weights.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
 import { codesInRuns, hasNorm } from './kv-formats/list.js';
-import { firstSeen, unseenItem } from './kv-head.js';
+import { firstSeen, itemText, unseenItem } from './kv-head.js';
 import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -75,7 +75,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lane: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * groups.x;
-  ${ITEM_TEXT}
+  ${itemText(rows)}
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;

@@ -8,7 +8,7 @@ import { count, isUnseen, LOWEST, wordOf } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { hasNorm, hasScales } from './kv-formats/list.js';
 import { TURNED_POSITIONS } from './kv-formats/turbo-layout.js';
-import { partialNames } from './kv-head.js';
+import { partialAt, partialNames } from './kv-head.js';
 import { rolledBound } from './rolled.js';
 import { acrossLanes } from './subgroup-sums.js';
 
@@ -116,7 +116,7 @@ function decodeSoftmax(frame: DecodeFrame): string[] {
   emit(`    if (${first}) {`);
   for (const vg of biased) emit(`      offsets[${vg}u * ${group}u + g] = bias${vg};`);
   emit(
-    `      ${partialNames(shape.rows).tops}[item_at * ${shape.heads}u + kv * ${group}u + g] = vec2<f32>(top, sum);\n    }\n  }`,
+    `      ${partialNames(shape.rows).tops}[${partialAt(shape)} * ${shape.heads}u + kv * ${group}u + g] = vec2<f32>(top, sum);\n    }\n  }`,
   );
   emit('  workgroupBarrier();');
   return lines;
@@ -246,7 +246,7 @@ export function decodeEnd(frame: DecodeFrame): string[] {
   let text = `var value = ${unit === 1 ? total : `(${total}) * ${f32Literal(unit)}`};`;
   if (hasScales(values.format))
     text += `\n    value += offsets[i % ${vectors}u / ${vectors / valueGroups}u * ${group}u + i / ${vectors}u];`;
-  text += `\n    ${partialNames(shape.rows).sums}[(item_at * ${heads}u + kv * ${group}u) * ${vectors}u + i] = value;`;
+  text += `\n    ${partialNames(shape.rows).sums}[(${partialAt(shape)} * ${heads}u + kv * ${group}u) * ${vectors}u + i] = value;`;
   emit(eachOf('i', group * vectors, threads, text));
   return lines;
 }

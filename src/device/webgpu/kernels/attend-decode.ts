@@ -28,7 +28,7 @@ import { OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, fillBook } from './attend-unpack.js';
 import { codesInRuns, hasNorm, hasScales } from './kv-formats/list.js';
 import { tableOffsets } from './kv-formats/turbo-layout.js';
-import { itemsOf, itemText, partialNames, unseenItem } from './kv-head.js';
+import { itemFirst, itemsOf, itemText, partialNames, unseenItem } from './kv-head.js';
 import { rowsName, rowsSkipped } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
@@ -85,7 +85,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${itemText(rows)}
   let slot = item.z;
   let last = item.w;
-  let first = item.y * ${split}u;
+  let first = ${itemFirst(rows, split, blockTokens)};
   let reach = min(last - first, ${rolledBound(split)} - 1u);
   let lane = lid % ${lanes}u;
   let sub = lid / ${lanes}u;

@@ -15,7 +15,7 @@ import { quadsStage } from './attend-quads.js';
 import { quadsFits } from './attend-quads-plan.js';
 import { turnStage } from './attend-reduce.js';
 import { codecOf, codesInRuns, hasCodes, hasScales } from './kv-formats/list.js';
-import { itemsOf } from './kv-head.js';
+import { hasItemOfRow, itemsOf } from './kv-head.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 
@@ -181,10 +181,17 @@ export function wideItemsFrom(capabilities: Capabilities, shape: AttendShape): n
   return has ? Math.ceil(WIDE_WORKGROUPS / shape.kvHeads) : Number.POSITIVE_INFINITY;
 }
 
+/** Splits of an item: those of steps, or of a row's head or tail, that may begin within a block. */
+function widthsOf({ rows, blockTokens }: AttendShape): readonly number[] {
+  if (rows.only === 'head') return [1];
+  if (rows.only !== 'tail') return [1, WIDE_SPLITS];
+  return [Math.ceil((rows.tail!.tokens + blockTokens - 1) / ATTENTION_SPLIT)];
+}
+
 /** All sizes stand in the plan; the step's number of items, and how wide they are, says which one is dispatched. */
 const decode: Variant<AttendShape> = {
   name: 'decode-items',
-  supports: (capabilities, shape) => configsOf(capabilities, shape).length > 0,
+  supports: (capabilities, shape) => configsOf(capabilities, shape, widthsOf(shape)[0]).length > 0,
   build: (capabilities, shape) => {
     const many = manyKernel(capabilities, shape);
     const most = many === null ? MANY : many.from;
@@ -193,13 +200,13 @@ const decode: Variant<AttendShape> = {
       ...stage,
       workgroups: (facts, out) => {
         const count = itemsOf(shape.rows, facts) * shape.kvHeads;
-        if ((isHead || facts.itemSplits === splits) && count >= from && count < below)
+        if ((ofRow || facts.itemSplits === splits) && count >= from && count < below)
           stage.workgroups(facts, out);
         else out[0] = 0;
       },
     });
-    const isHead = shape.rows.only === 'head';
-    const stages = (isHead ? [1] : [1, WIDE_SPLITS]).flatMap((splits) => {
+    const ofRow = hasItemOfRow(shape.rows.only);
+    const stages = widthsOf(shape).flatMap((splits) => {
       const configs = configsOf(capabilities, shape, splits);
       return configs.map(({ config }, i): Stage => {
         const from = i === 0 ? 0 : configs[i - 1]!.below;
@@ -249,12 +256,15 @@ export function prefillKernel(shape: AttendShape, config: PrefillConfig): Kernel
   const turned = codecOf(shape.value).rotation(shape.value, shape.headDim) !== null;
   // What is still to be turned is f32.
   const own = turned ? { ...shape, outHanded: false } : shape;
+  const { tail, only } = shape.rows;
+  if (only === 'tail') return { stages: [prefillStage(shape, config)] };
   const stages = [
     prefillStage(own, config),
     prefillStage(own, config, true),
     mergePartsStage(own, rows, rowBlocks),
   ];
-  if (turned) stages.push(turnStage(shape));
+  // Of rows with a tail that is done where the two are put together.
+  if (turned && tail === undefined) stages.push(turnStage(shape));
   return { stages, scratch: partScratch(shape, rows) };
 }
 

@@ -70,8 +70,9 @@ export function latentFits(shape: AttendShape, c: LatentConfig): boolean {
   const { key, headDim, valueDim, kvHeads, window, rows: kinds, blockTokens } = shape;
   const { matrix, keys, rows } = c;
   const { unit, parts, down, own, threads, bytes } = planLatent(shape, c);
-  // A float head is left to the portable kernel.
-  if (valueDim === undefined || kvHeads !== 1 || window !== null || kinds.head !== undefined) return false;
+  // A float head, and a float tail, are left to the portable kernel.
+  if (valueDim === undefined || kvHeads !== 1 || window !== null) return false;
+  if (kinds.head !== undefined || kinds.tail !== undefined) return false;
   if (isFloatKv(key) ? key.dtype !== 'f16' : !unpacksWords(key)) return false;
   const before = headDim - valueDim;
   return (

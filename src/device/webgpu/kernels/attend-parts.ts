@@ -12,6 +12,7 @@ import { STEP_BINDING, STEP_WGSL, TILE_WORKGROUPS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
 import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
+import { sumBindings, tileNames } from './kv-head.js';
 import { rowsSkipped } from './kv-rows.js';
 
 const THREADS = 128;
@@ -44,15 +45,24 @@ export function partText(across: number, keys: number): string {
   let end = min(last, base + units * ${keys}u - 1u);`;
 }
 
+/** Expression of what a row leaves for the end of tiles: its greatest score, here in powers of two, and its sum of weights. */
+export const naturalTops = (top: string, sum: string): string =>
+  `vec2<f32>(select(${top} * ${Math.LN2}, ${LOWEST}, ${isUnseen(top)}), ${sum})`;
+
 /** Roles: step, scratchPartSums, scratchPartTops, out or scratchHanded, and tables where rows are of two kinds. The parts of a tile share its cells between them. */
 export function mergePartsStage(shape: AttendShape, rows: number, rowBlocks: number): Stage {
   const { heads, kvHeads, headDim, maxBlocksPerSlot } = shape;
   const group = heads / kvHeads;
   const vectors = headDim / 4;
   const across = kvHeads * rowBlocks;
-  const out = attendOut(shape);
-  const bindings: Binding[] = [STEP_BINDING, ...partBindings('read', 'vec4<f32>'), out.binding];
-  if (shape.sinks === true) bindings.push(SINKS_BINDING);
+  const left = shape.rows.tail === undefined ? null : tileNames(shape.rows);
+  const out = attendOut(left === null ? shape : { ...shape, outHanded: false });
+  const bindings: Binding[] = [
+    STEP_BINDING,
+    ...partBindings('read', 'vec4<f32>'),
+    ...(left === null ? [out.binding] : sumBindings(left, 'vec4<f32>')),
+  ];
+  if (shape.sinks === true && left === null) bindings.push(SINKS_BINDING);
   const skipped = rowsSkipped(shape.rows, `${maxBlocksPerSlot}u`, 'tile.w');
   if (skipped !== '') bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
   const wgsl = `${out.enable}${declareBindings(bindings)}
@@ -85,19 +95,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       total = fma(scratchPartSums[at * ${vectors}u + i % ${vectors}u], vec4<f32>(factor), total);
       sum = fma(own.y, factor, sum);
     }
-    ${out.store(
-      `((tile.x + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + i % ${vectors}u`,
-      dividedText(
-        'total',
-        'sum',
-        'vec4<f32>()',
-        sinkText(shape.sinks, `kv * ${group}u + row % ${group}u`, 'top', true),
-      ),
-    )}
+    let to = (tile.x + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u;
+    ${
+      left === null
+        ? out.store(
+            `to * ${vectors}u + i % ${vectors}u`,
+            dividedText(
+              'total',
+              'sum',
+              'vec4<f32>()',
+              sinkText(shape.sinks, `kv * ${group}u + row % ${group}u`, 'top', true),
+            ),
+          )
+        : `${left.sums}[to * ${vectors}u + i % ${vectors}u] = total;
+    if (i % ${vectors}u == 0u) { ${left.tops}[to] = ${naturalTops('top', 'sum')}; }`
+    }
   }
 }`;
   return {
-    label: `attend merge parts ${heads}/${kvHeads}×${headDim}${outName(shape)}`,
+    label: `attend merge parts ${heads}/${kvHeads}×${headDim}${left === null ? outName(shape) : ' before a tail'}`,
     wgsl,
     bindings,
     workgroups: (facts, size) => {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { affine, turbo } from '../../../../test/devices/kv-cases.js';
 import { randomKvWords } from '../../../../test/devices/kv-words.js';
+import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { Random } from '../../../../test/devices/numbers.js';
 import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
 import { without } from '../../../../test/setup/every-case.js';
@@ -11,10 +12,12 @@ import { StepInputs } from '../../step.js';
 import type { WebGpuDevice } from '../device.js';
 import type { KvHead } from '../shapes.js';
 import { StepPacker } from '../step-buffer.js';
-import type { AttendShape } from './attend.js';
+import { type AttendShape, portableTiles } from './attend.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
+import { tileScratch } from './attend-plan.js';
 import { prefillStage } from './attend-prefill.js';
 import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-plan.js';
+import { tailEndStage } from './attend-tail.js';
 import { kvLayout } from './kv-layout.js';
 import { allRows } from './kv-rows.js';
 
@@ -33,6 +36,8 @@ interface Case {
   readonly parts?: number;
   /** Tokens of a float head. */
   readonly head?: number;
+  /** Tokens of a float tail. */
+  readonly tail?: number;
   readonly config?: Partial<PrefillConfig>;
   readonly sequences: readonly (readonly [position: number, length: number])[];
 }
@@ -120,6 +125,30 @@ const HEADS: readonly Case[] = [
   },
 ];
 
+const TAILS: readonly Case[] = [
+  {
+    name: 'a float tail behind f16, rows before it begins and behind',
+    tail: 19,
+    shape: {},
+    sequences: [
+      [10, 37],
+      [300, 18],
+    ],
+  },
+  {
+    name: 'a float tail in parts, behind a float head and affine 8',
+    tail: 24,
+    head: 32,
+    shape: { headDim: 32, key: affine(8, 32), value: affine(8, 32), sinks: true },
+    config: { keys: 16 },
+    parts: 2,
+    sequences: [
+      [1030, 7],
+      [20, 58],
+    ],
+  },
+];
+
 const SMALL_HEAD: Case = {
   name: 'a float head before affine 8',
   head: 16,
@@ -148,10 +177,11 @@ describe('attention on matrices, emulated', () => {
     'f16 and TurboQuant 2',
     'TurboQuant 8, word by word',
     ...HEADS.map(({ name }) => name),
+    TAILS[1]!.name,
   ];
-  it.each(without([...CASES, ...CODED, SMALL_HEAD, ...HEADS], left))(
+  it.each(without([...CASES, ...CODED, SMALL_HEAD, ...HEADS, ...TAILS], left))(
     '$name',
-    async ({ shape: given, parts = 1, head: headTokens = 0, config: other, sequences }) => {
+    async ({ shape: given, parts = 1, head: headTokens = 0, tail: newest, config: other, sequences }) => {
       const config = { ...CONFIG, ...other };
       const blockTokens = 16;
       const contexts = sequences.map(([position, length]) => position + length);
@@ -173,7 +203,9 @@ describe('attention on matrices, emulated', () => {
         rows: {
           ...allRows(blocks),
           ...(floatHead === null ? {} : { only: 'behind', head: floatHead }),
+          ...(newest && { tail: { tokens: newest, dtype: 'f16' } }),
         },
+        most: { tokens: sequences.reduce((n, [, length]) => n + length, 0), rows: sequences.length },
         ...given,
       };
       expect(prefillFits(shape, config)).toBe(true);
@@ -228,11 +260,25 @@ describe('attention on matrices, emulated', () => {
       const keys = sideOf(shape.key, 'key');
       const values = sideOf(shape.value, 'value');
       const q = random.normals(tokens * heads * headDim);
+      const sinks = random.normals(heads);
+      // A pool of its own, whose table is in order. Its kernel is the portable one: SwiftShader does not come to an end with this one's windows.
+      const tailShape: AttendShape = {
+        ...shape,
+        key: F16,
+        value: F16,
+        window: newest ?? null,
+        rows: { ...allRows(blocks), only: 'tail', tail: { tokens: newest ?? 0, dtype: 'f16' } },
+      };
+      const newestKeys = randomKvWords(F16, 'key', place, random);
+      const newestValues = randomKvWords(F16, 'value', place, random);
 
       const stages = [
         prefillStage(shape, config),
         prefillStage(shape, config, true),
         mergePartsStage(shape, rows, rowBlocks),
+        ...(newest === undefined
+          ? []
+          : [...portableTiles.build(LARGE, tailShape).stages, tailEndStage(shape)]),
       ];
       const out = raw.createBuffer({ size: q.byteLength, usage: 128 | 4 });
       const roles: Record<string, GPUBuffer> = {
@@ -241,13 +287,24 @@ describe('attention on matrices, emulated', () => {
         keys: uploadTo(raw, keys.words),
         values: uploadTo(raw, values.words),
         tables: uploadTo(raw, tables),
+        sinks: uploadTo(raw, sinks),
         out,
       };
-      for (const [name, size] of Object.entries(partScratch(shape, rows)))
+      const ofTail: Record<string, GPUBuffer> = {
+        keys: uploadTo(raw, newestKeys.words),
+        values: uploadTo(raw, newestValues.words),
+        tables: uploadTo(
+          raw,
+          Uint32Array.from({ length: blocks }, (_, i) => i),
+        ),
+      };
+      const scratch = { ...partScratch(shape, rows), ...tileScratch(shape), ...tileScratch(tailShape) };
+      for (const [name, size] of Object.entries(scratch))
         roles[name] = raw.createBuffer({ size, usage: 128 });
       const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
       const encoder = raw.createCommandEncoder();
-      for (const stage of stages) {
+      for (const [at, stage] of stages.entries()) {
+        if (stage.params !== undefined) roles.params = uploadTo(raw, Uint32Array.from(stage.params), 64 | 8);
         const workgroups: [number, number, number] = [0, 0, 0];
         stage.workgroups(packer.facts, workgroups);
         if (workgroups[0] === 0) continue;
@@ -263,7 +320,7 @@ describe('attention on matrices, emulated', () => {
         });
         const entries = stage.bindings.map(({ name }, binding) => ({
           binding,
-          resource: { buffer: roles[name]! },
+          resource: { buffer: (at === 3 ? ofTail[name] : undefined) ?? roles[name]! },
         }));
         const pass = encoder.beginComputePass();
         pass.setPipeline(pipeline);
@@ -275,7 +332,7 @@ describe('attention on matrices, emulated', () => {
       raw.queue.submit([encoder.finish()]);
       await staging.mapAsync(1);
       const got = new Float32Array(staging.getMappedRange()).slice();
-      for (const buffer of [...Object.values(roles), staging]) buffer.destroy();
+      for (const buffer of [...Object.values(roles), ...Object.values(ofTail), staging]) buffer.destroy();
 
       let worst = 0;
       let norm = 0;
@@ -284,12 +341,7 @@ describe('attention on matrices, emulated', () => {
         for (let i = 0; i < length; i++, token++) {
           for (let head = 0; head < heads; head++) {
             const at = (token * heads + head) * headDim;
-            const want = attend(
-              q.subarray(at, at + headDim),
-              s,
-              position + i,
-              Math.floor(head / (heads / kvHeads)),
-            );
+            const want = attend(q.subarray(at, at + headDim), s, position + i, head);
             want.forEach((v, d) => {
               worst = Math.max(worst, Math.abs(v - got[at + d]!));
               norm = Math.max(norm, Math.abs(v));
@@ -301,20 +353,29 @@ describe('attention on matrices, emulated', () => {
       expect(worst / norm).toBeLessThan(config.matrix.component === 'f16' ? 5e-3 : 1e-5);
 
       /** In float64. */
-      function attend(query: Float32Array, slot: number, position: number, kv: number): number[] {
+      function attend(query: Float32Array, slot: number, position: number, head: number): number[] {
+        const kv = Math.floor(head / (heads / kvHeads));
+        const side = (
+          of: typeof keys,
+          ofNewest: typeof newestKeys,
+          t: number,
+        ): ArrayLike<number> & Iterable<number> =>
+          newest === undefined || t <= position - newest
+            ? of.vector(blockOf(t), kv, t % blockTokens)
+            : ofNewest.vector(slot * maxBlocks + Math.floor(t / blockTokens), kv, t % blockTokens);
         const blockOf = (t: number): number => tables[slot * maxBlocks + Math.floor(t / blockTokens)]!;
         const sum = new Array<number>(headDim).fill(0);
-        let total = 0;
+        let total = shape.sinks ? Math.exp(sinks[head]!) : 0;
         for (let t = Math.max(0, position + 1 - (shape.window ?? Infinity)); t <= position; t++) {
           let score = 0;
-          keys.vector(blockOf(t), kv, t % blockTokens).forEach((k, d) => {
+          Array.from(side(keys, newestKeys, t)).forEach((k, d) => {
             score += k * query[d]!;
           });
           score *= shape.scale;
           if (shape.softcap !== null) score = shape.softcap * Math.tanh(score / shape.softcap);
           const weight = Math.exp(score);
           total += weight;
-          values.vector(blockOf(t), kv, t % blockTokens).forEach((v, d) => {
+          Array.from(side(values, newestValues, t)).forEach((v, d) => {
             sum[d]! += weight * v;
           });
         }

@@ -22,12 +22,12 @@ import { declareBindings } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
-import { partBindings, partText } from './attend-parts.js';
+import { naturalTops, partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill, tileSizes } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
 import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
-import { headTile } from './kv-head.js';
+import { headTile, sumBindings, tileNames } from './kv-head.js';
 import { rowsName, rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 
@@ -70,15 +70,19 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
       ? `base + ${keys}u`
       : `select(base + ${keys}u, ${behind.tokens}u, base < ${behind.tokens}u && base + ${keys}u > ${behind.tokens}u)`;
   const coded = sides.keys.kind === 'pieces';
-  const out = attendOut(shape, 1);
+  const { tail, only } = shape.rows;
+  /** What rows see of the newest positions, or before so many, is put together by another launch. */
+  const left = tail === undefined || parts ? null : tileNames(shape.rows);
+  const earlier = tail === undefined || only === 'tail' ? 0 : tail.tokens;
+  const out = attendOut(left === null ? shape : { ...shape, outHanded: false }, 1);
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'q', access: 'read', type: coded ? 'array<f32>' : 'array<vec4<f32>>' },
     { name: 'keys', access: 'read', type: sides.keys.type },
     { name: 'values', access: 'read', type: sides.values.type },
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    ...(parts ? partBindings('read_write') : [out.binding]),
-    ...(shape.sinks === true && !parts ? [SINKS_BINDING] : []),
+    ...(parts ? partBindings('read_write') : left === null ? [out.binding] : sumBindings(left, 'f32')),
+    ...(shape.sinks === true && !parts && left === null ? [SINKS_BINDING] : []),
   ];
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -94,7 +98,7 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   const low = (p: string): string => `(max(${p}, ${(window ?? 1) - 1}u) - ${(window ?? 1) - 1}u)`;
 
   emit('enable subgroups;');
-  const handed = shape.outHanded === true && !parts;
+  const handed = shape.outHanded === true && !parts && left === null;
   if (component === 'f16' || handed) emit('enable f16;');
   emit(`enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
@@ -133,7 +137,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${rowsSkipped(shape.rows, `${maxBlocksPerSlot}u`, 'slot')}
   ${sides.keys.prepare}
   ${sides.values.prepare}
-  let last = p_first + (min(row_first + ${rows}u, row_count) - 1u) / ${group}u;
+  ${
+    earlier === 0
+      ? `let last = p_first + (min(row_first + ${rows}u, row_count) - 1u) / ${group}u;`
+      : `let p_last = p_first + (min(row_first + ${rows}u, row_count) - 1u) / ${group}u;
+  let last = max(p_last, ${earlier}u) - ${earlier}u;`
+  }
   let low_first = ${window === null ? '0u' : low(`(p_first + row_first / ${group}u)`)};`);
   const variables = (kind: string): readonly string[] =>
     [sides.keys, sides.values].flatMap((side) => (side.kind === kind ? side.variables : []));
@@ -157,6 +166,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
   ${parts ? partText(kvHeads * rowBlocks, keys) : `var base = low_first / ${keys}u * ${keys}u;\n  let end = last;`}`);
+  if (earlier > 0) emit(`  if (p_last < ${earlier}u) { base = end + 1u; }`);
   lines.push(...sides.keys.fetch('base'));
   emit('  workgroupBarrier();');
   for (const k of count(headDim / matrix.k))
@@ -187,6 +197,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   emit('  workgroupBarrier();');
   lines.push(...staged('values'));
+  const ownEnd = earlier === 0 ? 'p + 1u' : `max(p + 1u, ${earlier}u) - ${earlier}u`;
   // Softmax: `rowLanes` neighbours share a row.
   for (const turn of count(rowTurns)) {
     emit(`  {
@@ -194,7 +205,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let part = ${rowLanes === 1 ? '0u' : `lid % ${rowLanes}u`};
     let row = row_first + r;
     let p = p_first + row / ${group}u;
-    let seen_end = ${behind === null ? 'select(0u, p + 1u, row < row_count)' : `min(select(0u, p + 1u, row < row_count), min(end + 1u, select(end + 1u, ${behind.tokens}u, base < ${behind.tokens}u)))`};
+    let seen_end = ${behind === null ? `select(0u, ${ownEnd}, row < row_count)` : `min(select(0u, ${ownEnd}, row < row_count), min(end + 1u, select(end + 1u, ${behind.tokens}u, base < ${behind.tokens}u)))`};
     let source = r * ${scoreStride}u + part * ${ownKeys}u;
     let t0 = base + part * ${ownKeys}u;
     var top = ${LOWEST};`);
@@ -259,6 +270,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     emit(
       `  for (var r = lid; r < ${rows}u; r += ${threads}u) { scratchPartTops[part_at * ${rows}u + r] = vec2<f32>(tops[r], sums[r]); }`,
     );
+  if (left !== null)
+    emit(`  for (var r = lid; r < ${rows}u; r += ${threads}u) {
+    let row = row_first + r;
+    if (row < row_count) { ${left.tops}[(first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u] = ${naturalTops('tops[r]', 'sums[r]')}; }
+  }`);
   emit('}');
 
   /** Takes the sums through `scores`, `keys` dims at a time: multiplied by shrink and back, or divided and out. */
@@ -280,15 +296,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       ${
         parts
           ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
-          : `${out.store(
-              `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}`,
-              dividedText(
-                'scores[at]',
-                'sums[r]',
-                '0.0',
-                sinkText(shape.sinks, `kv * ${group}u + row % ${group}u`, 'tops[r]', true),
-              ),
-            )}
+          : left !== null
+            ? `${left.sums}[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
+            : `${out.store(
+                `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}`,
+                dividedText(
+                  'scores[at]',
+                  'sums[r]',
+                  '0.0',
+                  sinkText(shape.sinks, `kv * ${group}u + row % ${group}u`, 'tops[r]', true),
+                ),
+              )}
     }
   }
   workgroupBarrier();`
@@ -309,9 +327,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     bindings,
     workgroups: (facts, size) => {
       const y = Math.ceil(facts.tiles / 65535);
-      size[0] = y === 0 || facts.tileParts > 1 !== parts ? 0 : Math.ceil(facts.tiles / y);
+      // A tail is short: it is walked whole.
+      const others = only !== 'tail' && facts.tileParts > 1 !== parts;
+      size[0] = y === 0 || others ? 0 : Math.ceil(facts.tiles / y);
       size[1] = y;
-      size[2] = kvHeads * rowBlocks * facts.tileParts;
+      size[2] = kvHeads * rowBlocks * (only === 'tail' ? 1 : facts.tileParts);
     },
   };
 }

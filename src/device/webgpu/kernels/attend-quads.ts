@@ -25,13 +25,13 @@
 
 import type { Binding, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
-import { ATTENTION_SPLIT, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { quadsQueries, quadsScores } from './attend-quads-keys.js';
 import { planQuads, quadsLoads, SETS } from './attend-quads-plan.js';
 import { quadsSoftmax, quadsSums, sumsType } from './attend-quads-values.js';
 import { count } from './attend-words.js';
-import { firstSeen, unseenItem } from './kv-head.js';
+import { firstSeen, itemText, unseenItem } from './kv-head.js';
 import { rowsName, rowsSkipped } from './kv-rows.js';
 
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops. Errors: RangeError, for what does not fit. */
@@ -67,7 +67,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         @builtin(local_invocation_index) lane: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * nwg.x;
-  ${ITEM_TEXT}
+  ${itemText(rows)}
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;

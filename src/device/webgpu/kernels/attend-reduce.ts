@@ -8,6 +8,7 @@ import { dividedText, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js'
 import { cacheType, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
+import { partialAt } from './kv-head.js';
 import { rotateOneText, rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
@@ -117,25 +118,47 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
       { name: 'scratchHeadSums', access: 'read', type: 'array<vec4<f32>>' },
       { name: 'scratchHeadTops', access: 'read', type: 'array<vec2<f32>>' },
     );
-  if (rotation !== null && rows.only === 'quantised')
+  const { tail } = rows;
+  const kinds = rows.only === 'quantised';
+  if ((rotation !== null || tail !== undefined) && kinds)
     bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
   // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
   const splitAt = (position: string): string => `${position} / (${ATTENTION_SPLIT}u * step[1].w)`;
   // And those before the end of a float head: it is an item of its own, and the first that is merged.
+  const position = tail === undefined ? 'step_token(row.x).z' : 'before';
+  const end = tail === undefined ? 'row.z' : 'count';
   const first =
     head !== null
-      ? `select(row.z, ${splitAt(`${head.tokens}u`)}, step_token(row.x).z >= ${head.tokens}u)`
+      ? `select(${end}, ${splitAt(`${head.tokens}u`)}, ${tail === undefined ? '' : 'count > 0u && '}${position} >= ${head.tokens}u)`
       : window === null
         ? '0u'
         : splitAt(`(max(step_token(row.x).z, ${text.before}) - ${text.before})`);
   const ofHead =
     head === null
       ? ''
-      : `if (lid < ${lanes}u) {
+      : `if (lid < ${lanes}u${tail === undefined ? '' : ' && count > 0u'}) {
     let head_at = wid.y * heads + head;
     total = scratchHeadSums[head_at * ${vectors}u + dim];
     total_top = scratchHeadTops[head_at].x;
     total_sum = scratchHeadTops[head_at].y;
+  }`;
+  // Items end before a tail, which is merged last; rows that are floats as yet have all that they see in items.
+  const coded = `tables[row.w * ${text.maxBlocks}] < ${rows.border}u`;
+  const beforeTail =
+    tail === undefined
+      ? ''
+      : `let has_tail = ${kinds ? coded : 'true'};
+  let position = step_token(row.x).z;
+  let before = max(position, ${tail.tokens}u) - ${tail.tokens}u;
+  let count = select(row.z, select(0u, ${splitAt('before')} + 1u, position >= ${tail.tokens}u), has_tail);`;
+  const ofTail =
+    tail === undefined
+      ? ''
+      : `if (lid < ${lanes}u && has_tail) {
+    let tail_at = ${partialAt({ rows: { ...rows, only: 'tail' }, maxItems: shape.maxItems }, 'wid.y')} * heads + head;
+    let newest = scratchSums[tail_at * ${vectors}u + dim];
+    let newest_tops = scratchTops[tail_at];
+    { ${mergeText('total', 'total_top', 'total_sum', 'newest', 'newest_tops.x', 'newest_tops.y').both} }
   }`;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const load = (u: number): string =>
@@ -196,14 +219,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   var total = vec4<f32>(0.0);
   var total_top = ${LOWEST};
   var total_sum = 0.0;
+  ${beforeTail}
   ${ofHead}
   let low = ${first};
   ${
     slices === 1
-      ? 'let end = row.z;\n  var i = low;'
-      : `let run = (row.z - low + ${slices - 1}u) / ${slices}u;
+      ? `let end = ${end};\n  var i = low;`
+      : `let run = (${end} - low + ${slices - 1}u) / ${slices}u;
   var i = low + lid / ${lanes}u * run;
-  let end = min(i + run, row.z);`
+  let end = min(i + run, ${end});`
   }
   let last = (row.y + end - 1u) * heads + head;
   for (; i < end; i += ${AHEAD}u) {
@@ -219,10 +243,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   workgroupBarrier();
   if (lid < ${lanes}u) { ${across} }`
   }
+  ${ofTail}
   ${
     turn === null
       ? ''
-      : `${rows.only !== 'quantised' ? '{' : `if (tables[row.w * ${text.maxBlocks}] < ${rows.border}u) {`}
+      : `${kinds ? `if (${coded}) {` : '{'}
     ${turn.transform}
     total = ${turn.value} * signs;
   }`

@@ -9,6 +9,8 @@
  * - *tiles*: other sequences. A workgroup does all splits of up to ATTENTION_TILE tokens and merges as it goes.
  * A sum's order depends on positions alone: neither on the rows nor on which of the two did it.
  *
+ * With a float tail both are done twice, of what rows see before it and of the tail, which is one partial (attend-tail.ts).
+ *
  * Keys and values are read as stored: a chunk is dequantised once, into workgroup memory. TurboQuant's stay rotated: the
  * queries come rotated too, and the sums of values are rotated back once a row, at the end.
  */
@@ -19,12 +21,22 @@ import { type Binding, declareBindings, type Kernel, Params, type Stage, type Va
 import type { KvRows } from '../shapes.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { attendOut, outName } from './attend-out.js';
+import { type AttendMode, attendScratch, portableSizes } from './attend-plan.js';
 import { mergeText, reduceStage } from './attend-reduce.js';
 import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
-import { headFirst, headFour, itemsOf, itemText, partialNames } from './kv-head.js';
+import {
+  headFirst,
+  headFour,
+  itemsOf,
+  itemText,
+  partialAt,
+  partialNames,
+  sumBindings,
+  tileNames,
+} from './kv-head.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
 
@@ -43,41 +55,21 @@ export interface AttendShape extends AttentionShape {
   readonly ahead?: boolean | 'window';
   /** Items there is scratch for; 0 where every sequence is tiled. */
   readonly maxItems: number;
+  /** Most tokens, and sequences, of a step: where there is a float tail. */
+  readonly most?: { readonly tokens: number; readonly rows: number };
   /** Rows are left as halves for the product behind (attend-out.ts). */
   readonly outHanded?: boolean;
 }
 
-type Mode = 'items' | 'tiles';
-
 const THREADS = 128;
 
-/** Bytes of scratch for one item, over all heads. */
-export function itemScratchBytes({ heads, headDim, valueDim = headDim }: AttentionShape): number {
-  return heads * (valueDim + 2) * 4;
-}
-
-/** Roles: step, q, keys, values, tables, out (or scratchHanded), params; scratchSums, scratchTops, or those of a float head. */
-export function attendScratch(shape: AttendShape): Readonly<Record<string, number>> {
-  if (shape.maxItems === 0) return {};
-  const { sums, tops } = partialNames(shape.rows);
-  // Of a head there is one for each row, and a row has at least one item besides.
-  return {
-    [sums]: shape.maxItems * shape.heads * (shape.valueDim ?? shape.headDim) * 4,
-    [tops]: shape.maxItems * shape.heads * 8,
-  };
-}
-
-export const portableItems: Variant<AttendShape> = {
-  name: 'portable-items',
+const portable = (mode: AttendMode): Variant<AttendShape> => ({
+  name: `portable-${mode}`,
   supports: () => true,
-  build: (capabilities, shape) => ({ stages: [coreStage(shape, capabilities.workgroupBytes, 'items')] }),
-};
-
-export const portableTiles: Variant<AttendShape> = {
-  name: 'portable-tiles',
-  supports: () => true,
-  build: (capabilities, shape) => ({ stages: [coreStage(shape, capabilities.workgroupBytes, 'tiles')] }),
-};
+  build: (capabilities, shape) => ({ stages: [coreStage(shape, capabilities.workgroupBytes, mode)] }),
+});
+export const portableItems = portable('items');
+export const portableTiles = portable('tiles');
 
 /** All stages, portable throughout. */
 export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel {
@@ -88,27 +80,13 @@ export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel
   return { stages, scratch: attendScratch(shape) };
 }
 
-/** Positions staged at once, and rows of a workgroup; chunks divide a split. */
-function sizes(shape: AttendShape, workgroupBytes: number, mode: Mode): { chunk: number; rows: number } {
-  const headBytes = shape.headDim * 4;
-  const chunk = shape.headDim > 256 ? 4 : shape.headDim > 128 ? 8 : shape.headDim > 64 ? 16 : 32;
-  const group = shape.heads / shape.kvHeads;
-  const wanted = mode === 'items' ? group : group * ATTENTION_TILE;
-  const rowBytes = headBytes + chunk * 4 + 24;
-  const room = Math.floor((Math.min(workgroupBytes, 32768) - chunk * headBytes) / rowBytes);
-  let rows = 1;
-  while (rows * 2 <= room && rows < wanted && rows < 32) rows *= 2;
-  return { chunk, rows };
-}
-
 /** head_dim and formats are in the text; the rest is parameters, so that layers of many shapes share a pipeline. */
-function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stage {
-  const { heads, kvHeads, headDim, window, softcap } = shape;
-  const { valueDim } = shape;
+function coreStage(shape: AttendShape, workgroupBytes: number, mode: AttendMode): Stage {
+  const { heads, kvHeads, headDim, valueDim, window, softcap } = shape;
   const vectors = headDim / 4;
   // Of latents the values are the last part of the keys, which are staged already.
   const given = (valueDim ?? headDim) / 4;
-  const { chunk, rows } = sizes(shape, workgroupBytes, mode);
+  const { chunk, rows } = portableSizes(shape, workgroupBytes, mode);
   const tokens = mode === 'items' ? 1 : ATTENTION_TILE;
   const rowBlocks = Math.ceil(((heads / kvHeads) * tokens) / rows);
   const cells = rows * given;
@@ -145,11 +123,15 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   ];
   const out = attendOut(shape);
   const partials = partialNames(shape.rows);
-  if (mode === 'tiles') bindings.push(out.binding, ...(shape.sinks === true ? [SINKS_BINDING] : []));
-  else {
-    bindings.push({ name: partials.sums, access: 'read_write', type: 'array<vec4<f32>>' });
-    bindings.push({ name: partials.tops, access: 'read_write', type: 'array<vec2<f32>>' });
-  }
+  const { tail, only } = shape.rows;
+  /** Of the newest positions, or of what is before so many. */
+  const newest = only === 'tail';
+  const earlier = newest || tail === undefined || mode === 'items' ? null : tail.tokens;
+  /** Tiles leave sums for another launch. */
+  const left = mode === 'tiles' && tail !== undefined ? tileNames(shape.rows) : null;
+  if (left !== null) bindings.push(...sumBindings(left, 'vec4<f32>'));
+  else if (mode === 'tiles') bindings.push(out.binding, ...(shape.sinks === true ? [SINKS_BINDING] : []));
+  else bindings.push(...sumBindings(partials, 'vec4<f32>'));
   // A thread owns the cells `lid + THREADS · j`, each (row r, dims 4 d … 4 d + 3).
   const cell = (body: string): string => `for (var j = 0u; j < ${owned}u; j++) {
       let cell = lid + j * ${THREADS}u;
@@ -195,7 +177,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       }`;
   const rotation = codecOf(shape.value).rotation(shape.value, headDim);
   const turn =
-    rotation === null || mode === 'items'
+    rotation === null || mode === 'items' || left !== null
       ? null
       : rotateText({
           name: 'sums',
@@ -214,9 +196,17 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   const lastSeen = ahead
     ? `${reach(`step_token(first_token + ${lastRow}).w`, `p_first + ${lastRow}`)} - 1u`
     : `p_first + ${lastRow}`;
-  const sees = ahead
-    ? `t < ${reach('step_token(first_token + row / group).w', 'position')}`
-    : 't <= position';
+  const sees =
+    earlier !== null
+      ? `t + ${earlier}u <= position`
+      : ahead
+        ? `t < ${reach('step_token(first_token + row / group).w', 'position')}`
+        : 't <= position';
+  const lastSplit = newest
+    ? '0'
+    : behind === null
+      ? `i32(last / ${ATTENTION_SPLIT}u)`
+      : `select(-1, i32(last / ${ATTENTION_SPLIT}u), last >= ${behind.tokens}u)`;
   const locate =
     mode === 'items'
       ? `
@@ -227,8 +217,8 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   let last = item.w;
   let p_first = last;
   let row_count = group;
-  let split_first = i32(item.y);
-  let split_last = i32(item.y);${behind === null ? '' : `\n  if (last < ${behind.tokens}u || item.y * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u < ${behind.tokens}u) { return; }`}`
+  let split_first = ${newest ? '0' : 'i32(item.y)'};
+  let split_last = split_first;${behind === null ? '' : `\n  if (last < ${behind.tokens}u || item.y * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u < ${behind.tokens}u) { return; }`}`
       : `
   let tile_at = wid.x + wid.y * groups.x;
   if (tile_at >= step[1].y) { return; }
@@ -239,9 +229,9 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   let row_count = tile.y * group;
   if (row_block * ${rows}u >= row_count) { return; }
   // The last position that a row of this workgroup sees, and the first split.
-  let last = ${lastSeen};
-  let split_last = ${behind === null ? `i32(last / ${ATTENTION_SPLIT}u)` : `select(-1, i32(last / ${ATTENTION_SPLIT}u), last >= ${behind.tokens}u)`};
-  let split_first = ${behind === null ? `i32(${low(`(p_first + row_block * ${rows}u / group)`)} / ${ATTENTION_SPLIT}u)` : '-1'};`;
+  let last = ${earlier === null ? lastSeen : `max(${lastSeen}, ${earlier}u) - ${earlier}u`};
+  let split_last = ${earlier === null ? lastSplit : `select(${lastSplit}, -2, ${lastSeen} < ${earlier}u)`};
+  let split_first = ${newest ? '0' : behind === null ? `i32(${low(`(p_first + row_block * ${rows}u / group)`)} / ${ATTENTION_SPLIT}u)` : '-1'};`;
   const merge = mergeText('total[j]', 'total_top[r]', 'total_sum[r]', 'acc[j]', 'top[r]', 'sum[r]');
   const mergeSplit =
     mode === 'items'
@@ -259,11 +249,19 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     mode === 'items'
       ? `
   ${cell(`let row = row_block * ${rows}u + r;
-      if (row < row_count) { ${partials.sums}[(item_at * heads + kv * group + row) * ${given}u + d] = acc[j]; }`)}
+      if (row < row_count) { ${partials.sums}[(${partialAt(shape)} * heads + kv * group + row) * ${given}u + d] = acc[j]; }`)}
   if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
-    ${partials.tops}[item_at * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
+    ${partials.tops}[${partialAt(shape)} * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
   }`
-      : `
+      : left !== null
+        ? `
+  ${cell(`let row = row_block * ${rows}u + r;
+      if (row < row_count) { ${left.sums}[((first_token + row / group) * heads + kv * group + row % group) * ${given}u + d] = total[j]; }`)}
+  if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
+    let row = row_block * ${rows}u + lid;
+    ${left.tops}[(first_token + row / group) * heads + kv * group + row % group] = vec2<f32>(total_top[lid], total_sum[lid]);
+  }`
+        : `
   ${turn === null ? '' : `${cell('queries[cell] = total[j];')}\n  ${turn.transform}`}
   ${cell(`let row = row_block * ${rows}u + r;
       if (row < row_count) {
@@ -277,8 +275,9 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       ? ''
       : `var<workgroup> total_top: array<f32, ${rows}>;
 var<workgroup> total_sum: array<f32, ${rows}>;`;
-  const wgsl = `${mode === 'items' ? '' : out.enable}${declareBindings(bindings)}
-${mode === 'items' ? '' : out.helper}
+  const gives = mode === 'tiles' && left === null;
+  const wgsl = `${gives ? out.enable : ''}${declareBindings(bindings)}
+${gives ? out.helper : ''}
 ${STEP_WGSL}
 ${KV_WGSL}
 ${readers.keys.declarations}
@@ -323,10 +322,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     if (lid < ${rows}u) { top[lid] = ${LOWEST}; sum[lid] = 0.0; }
     for (var j = 0u; j < ${owned}u; j++) { acc[j] = vec4<f32>(0.0); }
     ${
-      behind === null
-        ? `let begin = u32(split) * ${ATTENTION_SPLIT}u;
+      newest
+        ? `// The newest positions are one partial, walked in chunks of the same positions for any row.
+    let begin = oldest / ${chunk}u * ${chunk}u;
+    let split_end = last;`
+        : behind === null
+          ? `let begin = u32(split) * ${ATTENTION_SPLIT}u;
     let split_end = min(begin + ${ATTENTION_SPLIT - 1}u, last);`
-        : `// A float head comes before the first split, and is one itself.
+          : `// A float head comes before the first split, and is one itself.
     let in_head = split < 0;
     let begin = select(max(u32(split) * ${ATTENTION_SPLIT}u, ${behind.tokens}u), 0u, in_head);
     let split_end = min(select(u32(split) * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u, ${behind.tokens - 1}u, in_head), last);`
@@ -381,7 +384,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${valueDim === undefined ? '' : `→${valueDim}`}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}${ahead ? ` ahead${shape.ahead === 'window' ? ' by the window' : ''}` : ''}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${valueDim === undefined ? '' : `→${valueDim}`}${rowsName(shape.rows)}${gives ? outName(shape) : ''}${ahead ? ` ahead${shape.ahead === 'window' ? ' by the window' : ''}` : ''}`,
     wgsl,
     bindings,
     params: p.words,

@@ -7,7 +7,7 @@
  * not wait for; the reduce takes what it leaves first.
  */
 
-import { ITEM_TEXT } from '../record-texts.js';
+import { earlierItemText, ITEM_TEXT } from '../record-texts.js';
 import type { KvHead, KvRows } from '../shapes.js';
 import { type WordWidth, wordAt } from './attend-words.js';
 import { codecOf } from './kv-formats/list.js';
@@ -30,20 +30,57 @@ export const partialNames = ({ only }: KvRows): { readonly sums: string; readonl
     ? { sums: 'scratchHeadSums', tops: 'scratchHeadTops' }
     : { sums: 'scratchSums', tops: 'scratchTops' };
 
-/** WGSL that declares `item` of `item_at`: a record of the step, or made of that of a row whose head is an item. */
-export function itemText({ only, head }: KvRows): string {
-  if (only !== 'head' || head === undefined) return ITEM_TEXT;
+/** Expression: where item `at` leaves them. Those of float tails, one a row, lie behind all others. */
+export const partialAt = (
+  { rows, maxItems }: { readonly rows: KvRows; readonly maxItems: number },
+  at = 'item_at',
+): string => (rows.only === 'tail' ? `(${at} + ${maxItems}u)` : at);
+
+/** Where tiles of rows with a float tail leave `[tokens, heads, head_dim]` sums, and `[tokens, heads]` (greatest score, sum of weights). */
+export const tileNames = ({ only }: KvRows): { readonly sums: string; readonly tops: string } =>
+  only === 'tail'
+    ? { sums: 'scratchTailTiles', tops: 'scratchTailTileTops' }
+    : { sums: 'out', tops: 'scratchTileTops' };
+
+/** Bindings of sums of weighted values, in elements of that type, and of what goes with them, under such names. */
+export const sumBindings = (names: { readonly sums: string; readonly tops: string }, sums: string) =>
+  [
+    { name: names.sums, access: 'read_write', type: `array<${sums}>` },
+    { name: names.tops, access: 'read_write', type: 'array<vec2<f32>>' },
+  ] as const;
+
+/**
+ * WGSL that declares `item` of `item_at`: a record of the step, or made of that of a row whose head, or tail, is an item. Of a row with a
+ * tail all others end before it, and are left where they begin behind.
+ */
+export function itemText({ only, head, tail }: KvRows): string {
+  if (!hasItemOfRow(only)) return tail === undefined ? ITEM_TEXT : earlierItemText(tail.tokens);
+  const last = 'step_token(row_record.x).z';
+  const earlier = only === 'tail' ? null : tail;
+  const end = earlier == null ? last : `(${last} - ${earlier.tokens}u)`;
   return `let records = step[2].y;
   if ((item_at >= step[1].x) | (records == 0u)) { return; }
-  let row_record = step[records + item_at];
-  let item = vec4<u32>(row_record.x, 0u, row_record.w, min(step_token(row_record.x).z, ${head.tokens - 1}u));`;
+  let row_record = step[records + item_at];${earlier == null ? '' : `\n  if (${last} < ${earlier.tokens}u) { return; }`}
+  let item = vec4<u32>(row_record.x, 0u, row_record.w, ${only === 'head' ? `min(${end}, ${head!.tokens - 1}u)` : end});`;
 }
+
+/** Whether a row has one item: of its float head, or tail. */
+export const hasItemOfRow = (only: KvRows['only']): boolean => only === 'head' || only === 'tail';
+
+/**
+ * Expression: the first position of an item, `last` being its last: a multiple of its splits, or of a tail of as many positions as are read
+ * together, `unit`.
+ */
+export const itemFirst = ({ only, tail }: KvRows, split: number, unit: number): string =>
+  only === 'tail'
+    ? `(max(last, ${tail!.tokens - 1}u) - ${tail!.tokens - 1}u) / ${unit}u * ${unit}u`
+    : `item.y * ${split}u`;
 
 /** Items of a stage's rows. */
 export const itemsOf = (
   { only }: KvRows,
   facts: { readonly itemRows: number; readonly items: number },
-): number => (only === 'head' ? facts.itemRows : facts.items);
+): number => (hasItemOfRow(only) ? facts.itemRows : facts.items);
 
 /** Expression: the first position that a query at `position` sees here, null where it is 0: of a window, or behind a head. */
 export function firstSeen(
@@ -65,7 +102,8 @@ export const headFirst = (name: Named, head: KvHead): number | null =>
   name === 'keys' ? head.keyFirst : head.valueFirst;
 
 /** Words of a vector of the head. */
-const vectorWords = ({ dtype }: KvHead, headDim: number): number => (dtype === 'f16' ? headDim / 2 : headDim);
+const vectorWords = ({ dtype }: Pick<KvHead, 'dtype'>, headDim: number): number =>
+  dtype === 'f16' ? headDim / 2 : headDim;
 
 /**
  * Expression: dims `4 vec …` of the head's vector that is KV head `kv` at (`block`, `token_at`), `block` being the table's entry less
@@ -136,21 +174,24 @@ export function headTile(
 
 /**
  * Statements that store `v`, four dims a thread `lid`, as the head's vector that is KV head `kv` at (`block`, `token_at`); in uniform
- * control flow. `array` is workgroup memory of a quarter of head_dim vectors, `active` whether a thread has dims of a head that is there.
+ * control flow. `array` is workgroup memory of a quarter of head_dim vectors, `active` whether a thread has dims of a head that is there,
+ * `to` another buffer than the side's own, of words.
  */
 export function headStoreText(
   side: KvSideSpec<Named>,
-  head: KvHead,
+  head: Pick<KvHead, 'dtype'>,
   n: KvSideNumbers,
-  { array, active }: { readonly array: string; readonly active: string },
+  { array, active, to }: { readonly array: string; readonly active: string; readonly to?: string },
 ): string {
-  const { name, format, headDim, atomic = false } = side;
+  const { format, headDim } = side;
+  const name = to ?? side.name;
+  const atomic = to === undefined && side.atomic === true;
   const rotation = codecOf(format).rotation(format, headDim);
   const turn =
     rotation === null
       ? null
       : rotateOneText({
-          name: `${name}_float`,
+          name: `${side.name}_float`,
           headDim,
           value: `finite_(v) * ${signsText(side, n)}`,
           array,

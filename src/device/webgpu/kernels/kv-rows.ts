@@ -13,7 +13,7 @@ export function allRows(blocks: number): KvRows {
 
 /** Statement that leaves the kernel for a slot of the other kind. */
 export function rowsSkipped(rows: KvRows, maxBlocks: string, slot: string): string {
-  if (rows.only === null || rows.head !== undefined) return '';
+  if (rows.only === null || rows.only === 'tail' || rows.head !== undefined) return '';
   const sign = rows.only === 'floatStart' ? '<' : '>=';
   return `if (tables[${slot} * ${maxBlocks}] ${sign} ${rows.border}u) { return; }`;
 }
@@ -34,7 +34,13 @@ export function sideOf<Name extends 'keys' | 'values'>(
 }
 
 /** What a label says of a kernel's rows. */
-export function rowsName({ only }: KvRows): string {
-  if (only === null || only === 'quantised') return '';
-  return only === 'floatStart' ? ' float start' : ` ${only === 'head' ? 'float head' : 'behind a head'}`;
+export function rowsName({ only, tail }: KvRows): string {
+  const names = {
+    quantised: '',
+    floatStart: ' float start',
+    head: ' float head',
+    behind: ' behind a head',
+    tail: ' float tail',
+  };
+  return `${only === null ? '' : names[only]}${tail === undefined || only === 'tail' ? '' : ' before a tail'}`;
 }

@@ -20,7 +20,7 @@ import {
 import { KV_WGSL, sideNumbers, sideType, storedSide } from './kv-format.js';
 import type { StoreText } from './kv-formats/codec.js';
 import { codecOf } from './kv-formats/list.js';
-import { signsText, tableWord } from './kv-formats/side.js';
+import { type KvSideSpec, signsText, tableWord } from './kv-formats/side.js';
 import { headFirst, headStoreText } from './kv-head.js';
 import { rotateOneText } from './kv-rotate.js';
 import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
@@ -28,10 +28,15 @@ import { ownArray, storeLanes, storePlan, storeText, storeVariables, storeWgsl }
 import { type Sliced, slicedText } from './linear-slices.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
+/** Where a side's float tail is bound. */
+export const tailRole = (name: 'keys' | 'values'): 'tailKeys' | 'tailValues' =>
+  name === 'keys' ? 'tailKeys' : 'tailValues';
+
 /**
  * Roles: step, qkv, tables, headNorms (q then k, with norms; scales of keys, of queries and the centre of keys, with a centre), rope (fine then coarse, with rope), out, keys, values:
  * with the uniform no more than any WebGPU device binds. Where q, k and v lie in slices of K (`sliced`), these, and the bias if
- * there is one, take the place of qkv.
+ * there is one, take the place of qkv. Of a float tail it has keys and values alone, which go to tailKeys and tailValues as floats,
+ * turned as the shape's formats are; keys and values are bound where these have tables for that, and out is not.
  */
 export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
@@ -52,8 +57,11 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     beta: p.f32(queryGrowth?.beta ?? 0),
     every: p.u32(queryGrowth?.every ?? 0),
   };
-  const keys = storedSide(sideOf('keys', shape));
-  const values = storedSide(sideOf('values', shape));
+  const tail = rows.only === 'tail' ? rows.tail! : null;
+  const stored_ = (name: 'keys' | 'values') =>
+    tail === null ? storedSide(sideOf(name, shape)) : sideOf(name, shape);
+  const keys = stored_('keys') as KvSideSpec<'keys'>;
+  const values = stored_('values') as KvSideSpec<'values'>;
   const shared = { kvHeads: text.kvHeads, blockTokens: `${shape.blockTokens}u` };
   const keyNumbers = sideNumbers(p, keys, shared);
   const valueNumbers = sideNumbers(p, values, shared);
@@ -104,9 +112,16 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       access: 'read',
       type: vectorTurn === null ? 'array<vec2<f32>>' : 'array<vec4<f32>>',
     });
-  bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
-  bindings.push({ name: 'keys', access: 'read_write', type: sideType(keys) });
-  if (!latent) bindings.push({ name: 'values', access: 'read_write', type: sideType(values) });
+  if (tail === null) {
+    bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
+    bindings.push({ name: 'keys', access: 'read_write', type: sideType(keys) });
+    if (!latent) bindings.push({ name: 'values', access: 'read_write', type: sideType(values) });
+  } else
+    for (const side of latent ? [keys] : [keys, values]) {
+      if (codecOf(side.format).rotation(side.format, headDim) !== null)
+        bindings.push({ name: side.name, access: 'read', type: sideType(side) });
+      bindings.push({ name: tailRole(side.name), access: 'read_write', type: 'array<u32>' });
+    }
   const norm =
     normEps === null
       ? ''
@@ -187,18 +202,33 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   }`,
           ...stored,
         ];
+  const newest = (side: typeof keys | typeof values, numbers: typeof keyNumbers): string =>
+    headStoreText(side, tail!, numbers, {
+      array: `turned${plan.own}`,
+      active: `${plan.heads === 1 ? '' : 'here && '}lid < vectors`,
+      to: tailRole(side.name),
+    });
+  const newestStores = (): string => `{
+    let block = entry;
+    ${latent ? '' : `if (is_v) { let kv = head - heads - kv_heads; ${newest(values, valueNumbers)} } else`}
+    { let kv = head - heads; ${newest(keys, keyNumbers)} }
+  }`;
   const lanes = storeLanes(plan);
+  const sides = shape.queriesOnly === true ? 0 : latent ? 1 : 2;
+  const queryUnits = Math.ceil(heads / plan.heads);
+  // Of a tail there are no units of queries.
+  const unit = tail === null ? 'wid.x' : `(wid.x + ${plan.heads === 1 ? 'heads' : 'q_units'})`;
   const units =
     plan.heads === 1
-      ? `let is_q = wid.x < heads;
-  let is_v = wid.x >= heads + kv_heads;
-  let head = wid.x;
+      ? `let is_q = ${unit} < heads;
+  let is_v = ${unit} >= heads + kv_heads;
+  let head = ${unit};
   let active_ = lid < vectors;`
       : `let q_units = (heads + 1u) / 2u;
   let kv_units = (kv_heads + 1u) / 2u;
-  let is_q = wid.x < q_units;
-  let is_v = wid.x >= q_units + kv_units;
-  var of_kind = wid.x * 2u + half_;
+  let is_q = ${unit} < q_units;
+  let is_v = ${unit} >= q_units + kv_units;
+  var of_kind = ${unit} * 2u + half_;
   var head = of_kind;
   if (!is_q) {
     of_kind -= 2u * (q_units + select(0u, kv_units, is_v));
@@ -209,10 +239,13 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const ofQueries = turn === null ? '' : `if (is_q) { signs = ${signsText(keys, keyNumbers)}; }`;
   const ofKeys =
     storeKey.fetch === '' ? '' : `if (${turn === null ? '!is_q && ' : ''}!is_v) { ${storeKey.fetch} }`;
-  const tables = [
-    latent || storeValue.fetch === '' ? '' : `if (is_v) { ${storeValue.fetch} }`,
-    [ofQueries, ofKeys].filter(Boolean).join(' else '),
-  ].filter(Boolean);
+  const tables =
+    tail !== null
+      ? []
+      : [
+          latent || storeValue.fetch === '' ? '' : `if (is_v) { ${storeValue.fetch} }`,
+          [ofQueries, ofKeys].filter(Boolean).join(' else '),
+        ].filter(Boolean);
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
@@ -220,8 +253,8 @@ ${storeWgsl(plan, formats)}
 ${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? `array<f32, ${4 * wide}>` : `array<vec4<f32>, ${wide}>`)}
 ${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs, whole)}
 ${rope?.axes === undefined ? '' : `${STEP_ROTARY_WGSL}${axesWgsl(rope.axes)}\n`}${given?.wgsl ?? ''}
-${storeKey.declarations}
-${alike || latent ? '' : storeValue.declarations}
+${tail !== null ? '' : storeKey.declarations}
+${tail !== null || alike || latent ? '' : storeValue.declarations}
 @compute @workgroup_size(${plan.threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         ${lanes.parameter}) {
@@ -246,15 +279,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${normAfter ? rotate : norm}
   ${normAfter ? norm : rotate}
   ${centreKey}
-  if (is_q) {
+  ${
+    tail !== null
+      ? newestStores()
+      : `if (is_q) {
     ${grow}
     ${scaleQuery}
     ${turnQuery}
     if (active_) { out[(row * heads + head) * vectors + lid] = v; }
-  } ${stores.join(' ')}
+  } ${stores.join(' ')}`
+  }
 }`;
-  const sides = shape.queriesOnly === true ? 0 : latent ? 1 : 2;
-  const workgroups = Math.ceil(heads / plan.heads) + sides * Math.ceil(kvHeads / plan.heads);
+  const workgroups = (tail === null ? queryUnits : 0) + sides * Math.ceil(kvHeads / plan.heads);
   return {
     stages: [
       {

@@ -102,7 +102,7 @@ export function decodeDecisions(
   const decisions = new Map<string, Decision>();
   for (const node of graph.nodes) {
     if (node.op !== 'attend') continue;
-    for (const shape of attendShapes(node, { caches, maxItems: 1 })) {
+    for (const shape of attendShapes(node, { caches, maxItems: 1, maxTokens: 1, maxSequences: 1 })) {
       if (shape.window !== null) continue;
       for (const splits of [1, WIDE_SPLITS]) {
         const bands = decodeBands(capabilities, shape, splits);
