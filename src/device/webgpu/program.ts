@@ -31,12 +31,13 @@ import { readRows } from './read-rows.js';
 import { ReadbackRing, type ReadbackSlot } from './readback.js';
 import { wideFrom, workgroupsOfTile } from './resolve-attend.js';
 import type { Resources } from './resources.js';
-import { type Drawing, GpuSamplerRows, samplerShape } from './sampler-rows.js';
+import { GpuSamplerRows, samplerShape } from './sampler-rows.js';
 import { StepPacker } from './step-buffer.js';
 import { stepBounds } from './step-check.js';
 import type { StepOrder } from './step-order.js';
 import { idBytes, StepReadback } from './step-readback.js';
 import { StepSubmitter, wrongOrder } from './step-submit.js';
+import { resultOf, UnderWay } from './under-way.js';
 import { WarmUp } from './warm-steps.js';
 
 export interface ProgramHost extends PlansHost, ExpertsHost {
@@ -71,7 +72,7 @@ export class WebGpuProgram implements Program {
   readonly #buffers: ProgramBuffers;
   readonly #staging: InputStaging;
   readonly #plans: Plans;
-  readonly #underWay = new Set<Promise<unknown>>();
+  readonly #underWay = new UnderWay();
   /** Null: all experts are on the device. */
   #hostExperts: HostExperts | null = null;
   /** The forward half whose `sample` is still to come. */
@@ -274,7 +275,7 @@ export class WebGpuProgram implements Program {
       this.#ring.cancel(this.#half.slot);
       this.#half = null;
     }
-    await Promise.all(this.#underWay);
+    await this.#underWay.settled();
     await this.#free();
   }
 
@@ -340,13 +341,8 @@ export class WebGpuProgram implements Program {
     const meant = this.#readback.reader(facts, inputs.hiddenCount);
     const read =
       submitted === null ? this.#ring.read(slot, words) : this.#ring.readBehind(submitted, slot, words);
-    const result = this.#result(read, meant, this.#sampler?.begin(inputs) ?? null);
-    const settled = result.then(
-      () => {},
-      () => {},
-    );
-    this.#underWay.add(settled);
-    void settled.then(() => this.#underWay.delete(settled));
+    const result = resultOf(read, meant, this.#sampler, inputs);
+    this.#underWay.add(result);
     return result;
   }
 
@@ -371,21 +367,6 @@ export class WebGpuProgram implements Program {
   #use(): void {
     this.#used = true;
     for (const pool of this.#caches?.pools ?? []) pool.used = true;
-  }
-
-  /** What the words of a step mean. Before the caller has it, the tokens that state has taken in are noted. */
-  async #result(
-    read: Promise<Uint32Array>,
-    meant: (words: Uint32Array) => StepResult,
-    drawing: Drawing | null,
-  ): Promise<StepResult> {
-    let words: Uint32Array | null = null;
-    try {
-      words = await read;
-      return meant(words);
-    } finally {
-      if (drawing !== null) this.#sampler?.retire(drawing, words);
-    }
   }
 
   async #prepareFeatures(): Promise<void> {
