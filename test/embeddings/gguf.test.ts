@@ -11,7 +11,7 @@ import { Engine } from '../../src/engine/engine.js';
 import { devices } from '../devices/devices.js';
 import { refusal } from '../engine/engine-harness.js';
 import { bool, f32, f32s, i32s, string, strings, u32, type Value } from '../setup/gguf-writer.js';
-import { type Named, published, writeGguf } from '../setup/published-tensors.js';
+import { GGUF_LAYER_NAMES, type Named, published, writeGguf } from '../setup/published-tensors.js';
 import { embeddingFixture, writeEmbedder } from './fixtures.js';
 
 type Json = Record<string, unknown>;
@@ -181,17 +181,7 @@ const MODELS: Record<string, Converted> = {
     names: {
       embed_tokens: 'token_embd',
       norm: 'output_norm',
-      input_layernorm: 'attn_norm',
-      post_attention_layernorm: 'ffn_norm',
-      'self_attn.q_proj': 'attn_q',
-      'self_attn.k_proj': 'attn_k',
-      'self_attn.v_proj': 'attn_v',
-      'self_attn.o_proj': 'attn_output',
-      'self_attn.q_norm': 'attn_q_norm',
-      'self_attn.k_norm': 'attn_k_norm',
-      'mlp.gate_proj': 'ffn_gate',
-      'mlp.up_proj': 'ffn_up',
-      'mlp.down_proj': 'ffn_down',
+      ...GGUF_LAYER_NAMES,
     },
     pooling: 3,
     keys: (config) => ({

@@ -13,32 +13,18 @@ import { readPackedText } from '../fixtures/read-packed.js';
 import { everyCase } from '../setup/every-case.js';
 import { type BlockWriter, Q4_K, Q5_0, Q6_K, Q8_0, quantise } from '../setup/gguf-quantise.js';
 import { f32, ggufBytes, string, u32, type WrittenTensor } from '../setup/gguf-writer.js';
-import { published } from '../setup/published-tensors.js';
+import { GGUF_LAYER_NAMES, published } from '../setup/published-tensors.js';
 
 const MODEL = fileURLToPath(new URL('../../models/demo-text', import.meta.url));
 const QUESTIONS = new URL('../fixtures/eval/eval-facts.jsonl.gz', import.meta.url);
 /** Questions where not all are asked. */
 const SOME = 30;
 
-const NAMES: Record<string, string> = {
-  input_layernorm: 'attn_norm',
-  post_attention_layernorm: 'ffn_norm',
-  'self_attn.q_proj': 'attn_q',
-  'self_attn.k_proj': 'attn_k',
-  'self_attn.v_proj': 'attn_v',
-  'self_attn.o_proj': 'attn_output',
-  'self_attn.q_norm': 'attn_q_norm',
-  'self_attn.k_norm': 'attn_k_norm',
-  'mlp.gate_proj': 'ffn_gate',
-  'mlp.up_proj': 'ffn_up',
-  'mlp.down_proj': 'ffn_down',
-};
-
 function ggufName(name: string): string {
   if (name === 'model.embed_tokens.weight') return 'token_embd.weight';
   if (name === 'model.norm.weight') return 'output_norm.weight';
   const [, layer, path] = /^model\.layers\.(\d+)\.(.*)\.weight$/.exec(name)!;
-  return `blk.${layer}.${NAMES[path!]}.weight`;
+  return `blk.${layer}.${GGUF_LAYER_NAMES[path!]}.weight`;
 }
 
 /** What a matrix of so many columns becomes. */

@@ -3,25 +3,11 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { f32, string, strings, u32, u32s, type Value } from '../setup/gguf-writer.js';
-import { type Named, paired, published, writeGguf } from '../setup/published-tensors.js';
+import { GGUF_LAYER_NAMES, type Named, paired, published, writeGguf } from '../setup/published-tensors.js';
 import { readJson } from './vision-fixtures.js';
 
 type Json = Record<string, unknown>;
 type Sizes = Record<string, number>;
-
-const TEXT_NAMES: Record<string, string> = {
-  input_layernorm: 'attn_norm',
-  'self_attn.q_proj': 'attn_q',
-  'self_attn.k_proj': 'attn_k',
-  'self_attn.v_proj': 'attn_v',
-  'self_attn.o_proj': 'attn_output',
-  'self_attn.q_norm': 'attn_q_norm',
-  'self_attn.k_norm': 'attn_k_norm',
-  'mlp.gate_proj': 'ffn_gate',
-  'mlp.up_proj': 'ffn_up',
-  'mlp.down_proj': 'ffn_down',
-  'mlp.gate': 'ffn_gate_inp',
-};
 
 /** Of stacks `[experts, inputs, outputs]` those that files have: gate and up apart, and their sides the other way round. */
 function experts({ shape, values }: Named, name: string): Named[] | undefined {
@@ -113,8 +99,7 @@ export async function writeText(folder: string, arch: string, path: string): Pro
       pre_feedforward_layernorm: 'ffn_norm',
       post_feedforward_layernorm: 'post_ffw_norm',
     };
-    const to =
-      (gemma ? gemmas[inner!] : undefined) ?? { ...TEXT_NAMES, post_attention_layernorm: 'ffn_norm' }[inner!];
+    const to = (gemma ? gemmas[inner!] : undefined) ?? GGUF_LAYER_NAMES[inner!];
     if (to === undefined) throw new Error(`nothing is known of ${tensor.name}`);
     const stored = { ...tensor, name: `blk.${layer}.${to}.${kind}` };
     const count = { attn_q: heads, attn_k: text.num_key_value_heads! }[to];

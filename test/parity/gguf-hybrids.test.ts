@@ -12,6 +12,7 @@ import { openModel } from '../../src/models/open.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 import { decodeFloats } from '../../src/weights/dtypes.js';
 import { bool, f32, ggufBytes, string, u32, type Value } from '../setup/gguf-writer.js';
+import { GGUF_LAYER_NAMES } from '../setup/published-tensors.js';
 import { createReferenceDevice } from './reference-device.js';
 import {
   decidedTokens,
@@ -45,20 +46,6 @@ interface Conversion {
 const layerTypes = (config: Fields): readonly string[] => config.layer_types as unknown as string[];
 const rotation = (config: Fields): Fields => config.rope_parameters as unknown as Fields;
 
-const NAMES: Record<string, string> = {
-  input_layernorm: 'attn_norm',
-  post_attention_layernorm: 'ffn_norm',
-  'self_attn.q_proj': 'attn_q',
-  'self_attn.k_proj': 'attn_k',
-  'self_attn.v_proj': 'attn_v',
-  'self_attn.o_proj': 'attn_output',
-  'self_attn.q_norm': 'attn_q_norm',
-  'self_attn.k_norm': 'attn_k_norm',
-  'mlp.gate_proj': 'ffn_gate',
-  'mlp.up_proj': 'ffn_up',
-  'mlp.down_proj': 'ffn_down',
-  'mlp.gate': 'ffn_gate_inp',
-};
 const sharedNames = (path: string): Record<string, string> =>
   Object.fromEntries(['gate', 'up', 'down'].map((part) => [`${path}.${part}_proj`, `ffn_${part}_shexp`]));
 
@@ -377,7 +364,7 @@ const TOP: Record<string, string> = {
 function renamed(name: string, names: Readonly<Record<string, string>>): string {
   if (TOP[name] !== undefined) return TOP[name];
   const [, layer, path, kind] = /^model\.layers\.(\d+)\.(.*)\.(weight|bias)$/.exec(name)!;
-  return `blk.${layer}.${names[path!] ?? NAMES[path!]}.${kind}`;
+  return `blk.${layer}.${names[path!] ?? GGUF_LAYER_NAMES[path!]}.${kind}`;
 }
 
 const STACKED: Record<string, string> = {

@@ -69,3 +69,19 @@ export function paired({ shape, values }: Named, heads: number): Float32Array {
       }
   return out;
 }
+
+/** What llama.cpp's converter calls the parts of a layer that most decoders have. */
+export const GGUF_LAYER_NAMES: Readonly<Record<string, string>> = {
+  input_layernorm: 'attn_norm',
+  post_attention_layernorm: 'ffn_norm',
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.q_norm': 'attn_q_norm',
+  'self_attn.k_norm': 'attn_k_norm',
+  'mlp.gate_proj': 'ffn_gate',
+  'mlp.up_proj': 'ffn_up',
+  'mlp.down_proj': 'ffn_down',
+  'mlp.gate': 'ffn_gate_inp',
+};
