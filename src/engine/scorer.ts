@@ -81,6 +81,20 @@ export class Scorer implements AsyncDisposable {
       throw new KvantError('internal', `A step from ${from} follows ${this.#computed} tokens.`);
     if (!(to > from && to - from <= this.chunk && to <= Math.min(ids.length, this.#context)))
       throw new KvantError('internal', `A step from ${from} to ${to} of ${ids.length} tokens.`);
+    const { floatStart } = this.#caches;
+    if (floatStart !== null) {
+      const { tokens } = floatStart;
+      if (from < tokens && to > tokens) {
+        const early = await this.step(ids, from, tokens, wanted, every);
+        const late = await this.step(ids, tokens, to, wanted, every);
+        const both = new Float32Array(early.length + late.length);
+        both.set(early);
+        both.set(late, early.length);
+        return both;
+      }
+      if (from === 0) floatStart.begin(0);
+      if (from === tokens) await floatStart.convert(0);
+    }
     const first = wanted + Math.max(0, Math.ceil((from - wanted) / every)) * every;
     const outputs = Math.max(0, Math.ceil((to - first) / every));
     const step = this.#inputs;

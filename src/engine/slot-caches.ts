@@ -11,8 +11,18 @@ import {
 } from '../device/kv.js';
 import type { KvPlan } from '../kv/policy.js';
 
+/** Where sequences are kept as floats until they hold so many tokens. */
+export interface SlotFloatStart {
+  readonly tokens: number;
+  /** A sequence begins anew in its slot. */
+  begin(slot: number): void;
+  /** It holds `tokens`, and no step that writes them is under way: what it holds is converted. */
+  convert(slot: number): Promise<void>;
+}
+
 export interface SlotCaches extends KvCaches {
   readonly bytes: number;
+  readonly floatStart: SlotFloatStart | null;
   dispose(): void;
 }
 
@@ -33,7 +43,7 @@ function kinds(layers: readonly KvLayerSpec[]): readonly [attending: number[], r
 
 const blocksOf = ({ context, blockTokens }: SlotSizes): number => Math.ceil(context / blockTokens);
 
-/** Bytes that {@link slotCaches} takes, apart from a float head and tail: blocks for each position, and one state for each sequence. */
+/** Bytes that {@link slotCaches} takes, apart from a float head, tail and start: blocks for each position, and one state for each sequence. */
 export function slotCacheBytes(layers: readonly KvLayerSpec[], sizes: SlotSizes): number {
   const [attending, recurrent] = kinds(layers).map((own) =>
     kvBlockBytes(
@@ -44,14 +54,19 @@ export function slotCacheBytes(layers: readonly KvLayerSpec[], sizes: SlotSizes)
   return sizes.slots * (blocksOf(sizes) * attending + recurrent);
 }
 
-const NO_FLOATS = { floatHead: null, floatTail: null, groups: [] };
+const NO_FLOATS = { floatHead: null, floatStart: null, floatTail: null, groups: [] };
 
 /** Errors: those of the formats and of the device's memory. */
 export function slotCaches(
   device: Device,
   layers: readonly KvLayerSpec[],
   sizes: SlotSizes,
-  { floatHead: head, floatTail, groups }: Pick<KvPlan, 'floatHead' | 'floatTail' | 'groups'> = NO_FLOATS,
+  {
+    floatHead: head,
+    floatStart: start,
+    floatTail,
+    groups,
+  }: Pick<KvPlan, 'floatHead' | 'floatStart' | 'floatTail' | 'groups'> = NO_FLOATS,
 ): SlotCaches {
   const { slots, blockTokens } = sizes;
   const perSlot = blocksOf(sizes);
@@ -61,6 +76,8 @@ export function slotCaches(
   const [attending, recurrent] = kinds(layers);
   const tail = groups.find((group) => group.tail);
   const specs = (of: readonly number[]): KvLayerSpec[] => of.map((layer) => layers[layer]!);
+  const startBlocks = start === null ? 0 : Math.min(perSlot, Math.ceil(start.start / blockTokens));
+  let floatStart: SlotFloatStart | null = null;
   const pools: KvPool[] = [];
   const dispose = (): void => {
     for (const pool of pools.splice(0)) pool.dispose();
@@ -74,8 +91,10 @@ export function slotCaches(
         ...(head === null
           ? {}
           : { floatStart: { blocks: slots * headBlocks, dtype: head.dtype, head: head.tokens } }),
+        ...(start === null ? {} : { floatStart: { blocks: slots * startBlocks, dtype: start.dtype } }),
       });
       pools.push(pool);
+      if (start !== null) floatStart = startOf(pool, start.start, startBlocks, own);
       for (let slot = 0; slot < slots; slot++) {
         const blocks = Uint32Array.from({ length: perSlot }, (_, i) =>
           i < headBlocks ? pool.spec.blocks + slot * headBlocks + i : slot * own + i - headBlocks,
@@ -120,6 +139,22 @@ export function slotCaches(
         : { ...place, tail: { group: pools.length - 1, index, tokens: tail!.window! } };
     }),
     bytes: pools.reduce((sum, pool) => sum + pool.bytes, 0),
+    floatStart,
     dispose,
+  };
+}
+
+/** `floats` blocks of a slot's sequence begin as floats, out of the `own` that it has in the formats of its layers. */
+function startOf(pool: KvPool, tokens: number, floats: number, own: number): SlotFloatStart {
+  const blocks = (first: number): Uint32Array => Uint32Array.from({ length: floats }, (_, i) => first + i);
+  const floating = (slot: number): Uint32Array => blocks(pool.spec.blocks + slot * floats);
+  return {
+    tokens,
+    begin: (slot) => pool.setBlocks(slot, 0, floating(slot)),
+    convert: async (slot) => {
+      const stored = blocks(slot * own);
+      await pool.convert(floating(slot), stored);
+      pool.setBlocks(slot, 0, stored);
+    },
   };
 }

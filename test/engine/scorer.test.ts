@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OfflineRunner } from '../../src/engine/offline-runner.js';
 import { Scorer } from '../../src/engine/scorer.js';
+import type { KvOptions } from '../../src/kv/options.js';
 import { readPacked } from '../fixtures/read-packed.js';
 
 interface DemoCase {
@@ -59,6 +60,29 @@ describe('the scorer on the CPU', () => {
   it('gives the same bits however the text is cut', async () => {
     const whole = await score(short.at(-1)!, scorer.chunk);
     expect(await score(short.at(-1)!, 13)).toEqual(whole);
+  });
+
+  it('keeps floats up to so many tokens and converts them there, however the text is cut', async () => {
+    const ids = Int32Array.from(short.at(-1)!.prompt_ids).subarray(0, 96);
+    const logits = async (kv: KvOptions, chunk: number): Promise<Float32Array[]> => {
+      await using one = await Scorer.open(bench, kv, CONTEXT);
+      const steps: Float32Array[] = [];
+      for (let at = 0; at < ids.length; at += chunk)
+        steps.push(await one.step(ids, at, Math.min(ids.length, at + chunk), 0));
+      return [...Array(ids.length).keys()].map((row) => {
+        const step = steps[Math.floor(row / chunk)]!;
+        const vocab = step.length / Math.min(chunk, ids.length - Math.floor(row / chunk) * chunk);
+        return step.slice((row % chunk) * vocab, ((row % chunk) + 1) * vocab);
+      });
+    };
+    const stored = { kvFormat: 'affine4', kvSkipLayers: [] };
+    const late = await logits({ ...stored, quantizedKvStart: 40 }, 96);
+    const floats = await logits({ kvFormat: 'f16' }, 96);
+    expect(late.slice(0, 40)).toEqual(floats.slice(0, 40));
+    expect(late[40]).not.toEqual(floats[40]);
+    expect(late[40]).not.toEqual((await logits(stored, 96))[40]);
+    for (const chunk of [40, 17])
+      expect(await logits({ ...stored, quantizedKvStart: 40 }, chunk)).toEqual(late);
   });
 
   it('refuses a step that does not follow', async () => {

@@ -35,7 +35,7 @@ const FORMATS = [
 
 /**
  * What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float, `affine4:head` keeps the first 32 tokens
- * float, `affine4:tail128` the newest 128.
+ * float, `affine4:tail128` the newest 128; `affine4:start1024` keeps all floats up to 1,024 tokens and converts them there, once.
  */
 const VARIANTS: Readonly<Record<string, KvOptions>> = {
   'all-layers': { kvSkipLayers: [] },
@@ -49,9 +49,10 @@ export function evalFormat(name: string): EvalFormat {
   if (!plan) parseKvChoice(kvFormat);
   let kv: KvOptions = plan ? { kvLayerFormats: readPlanFile(kvFormat) } : { kvFormat };
   for (const variant of variants) {
-    const tail = /^tail([1-9]\d*)$/.exec(variant);
-    if (tail === null && !Object.hasOwn(VARIANTS, variant)) throw unknownVariant(kvFormat, variant);
-    kv = { ...kv, ...(tail === null ? VARIANTS[variant] : { kvFloatTail: Number(tail[1]) }) };
+    const [, kind, count] = /^(tail|start)([1-9]\d*)$/.exec(variant) ?? [];
+    if (kind === undefined && !Object.hasOwn(VARIANTS, variant)) throw unknownVariant(kvFormat, variant);
+    const counted = kind === 'tail' ? 'kvFloatTail' : 'quantizedKvStart';
+    kv = { ...kv, ...(kind === undefined ? VARIANTS[variant] : { [counted]: Number(count) }) };
   }
   readKvOptions(kv);
   return { name, kv };
@@ -72,7 +73,7 @@ function readPlanFile(path: string): readonly string[] {
 }
 
 function unknownVariant(format: string, variant: string): KvantError {
-  const known = [...Object.keys(VARIANTS), 'tail64'];
+  const known = [...Object.keys(VARIANTS), 'tail64', 'start1024'];
   return new KvantError('kv-format-unknown', `There is no variant ${JSON.stringify(variant)} of ${format}.`, {
     kind: 'invalid-request',
     where: '--formats',
