@@ -8,6 +8,7 @@
 // GPU is needed: Dawn's null backend, and a forward pass of so many milliseconds.
 import { parseArgs } from 'node:util';
 import { constrainedDraws } from './constrained-device.mjs';
+import { schemaOf } from './held-schemas.mjs';
 import { createNullGpu } from './null-gpu.mjs';
 
 const { values: flags } = parseArgs({
@@ -141,22 +142,6 @@ async function stamps(count) {
     from: Number(words[2 * i] - words[0]) / 1e6,
     to: Number(words[2 * i + 1] - words[0]) / 1e6,
   }));
-}
-
-/** No answer is whole before it is cut: a list wants more items than there are tokens. As in constrained-rows.mjs. */
-function schemaOf(number) {
-  const kinds = [
-    { type: 'string', minLength: 3, maxLength: 40 },
-    { type: 'integer', minimum: number },
-    { enum: ['red', 'green', `colour-${number}`] },
-    { type: 'string', pattern: `^[a-z]{2,${4 + (number % 9)}}$` },
-    { type: ['number', 'null', 'boolean'] },
-  ];
-  const properties = {};
-  for (let i = 0; i < 3 + (number % 4); i++)
-    properties[`field_${number}_${i}`] = kinds[(number + i) % kinds.length];
-  const item = { type: 'object', properties, required: Object.keys(properties), additionalProperties: false };
-  return { type: 'array', items: item, minItems: 1000 };
 }
 
 const ANY = { regex: '[\\s\\S]*' };

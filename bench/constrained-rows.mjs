@@ -9,6 +9,7 @@
 // free rows of the same round; also of the processor's time, compiling included, which tells more where the machine does other work.
 import { parseArgs } from 'node:util';
 import { Engine } from '../dist/engine/engine.js';
+import { schemaOf } from './held-schemas.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -38,22 +39,6 @@ const engine =
         standInText: true,
         ...(flags.vocab === undefined ? {} : { vocab: Number(flags.vocab) }),
       });
-
-/** No answer is whole before it is cut: a list wants more items than there are tokens. */
-function schemaOf(number) {
-  const kinds = [
-    { type: 'string', minLength: 3, maxLength: 40 },
-    { type: 'integer', minimum: number },
-    { enum: ['red', 'green', `colour-${number}`] },
-    { type: 'string', pattern: `^[a-z]{2,${4 + (number % 9)}}$` },
-    { type: ['number', 'null', 'boolean'] },
-  ];
-  const properties = {};
-  for (let i = 0; i < 3 + (number % 4); i++)
-    properties[`field_${number}_${i}`] = kinds[(number + i) % kinds.length];
-  const item = { type: 'object', properties, required: Object.keys(properties), additionalProperties: false };
-  return { type: 'array', items: item, minItems: 1000 };
-}
 
 let seen = 0;
 const PROMPT = 'The quick brown fox jumps over the lazy dog, and then it says:';

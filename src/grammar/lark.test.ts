@@ -107,6 +107,8 @@ describe('grammars in the notation of Lark', () => {
     ['start: %regex {}', '%json'],
     ['start: "\\x4"', 'no such escape'],
     ['start: "\\ud800"', 'no character'],
+    ['start: <\u001b[31mx>', 'no token <\\u001b[31mx>'],
+    ['%import common (W\u0007)\nstart: "a"', 'no terminal "W\\u0007"'],
   ])('refuses %j', (grammar, what) => {
     const error = refused(grammar);
     expect(error).toMatchObject({ code: 'invalid-grammar', where: 'grammar' });

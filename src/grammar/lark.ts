@@ -7,6 +7,7 @@
  * lets the rules go on. What shapes Lark's tree alone (`?`, `!`, `-> name`, priorities) changes no text.
  */
 
+import { shown } from '../printable.js';
 import {
   type Expression,
   type Grammar,
@@ -141,7 +142,10 @@ class LarkParser extends LarkReader {
     for (const name of wanted.length === 0 ? [''] : wanted) {
       const pattern = commonTerminal(name);
       if (pattern === undefined)
-        throw this.wrong(`"common" has no terminal "${name}"; it has ${COMMON_NAMES.join(', ')}`, begin);
+        throw this.wrong(
+          `"common" has no terminal "${shown(name)}"; it has ${COMMON_NAMES.join(', ')}`,
+          begin,
+        );
       this.#define(as ?? name, this.#words(pattern), begin);
     }
   }

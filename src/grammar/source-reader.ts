@@ -1,6 +1,7 @@
 /** Reads the text of a grammar from left to right, and says where it is wrong. */
 
 import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
 import type { Expression } from './expression.js';
 import type { TokenNames } from './token-names.js';
 
@@ -53,7 +54,8 @@ export class SourceReader {
     const [all, digits] = this.match(TOKEN) ?? [];
     if (all === undefined) throw this.wrong('A token is written <text> or <[id]>');
     const id = digits === undefined ? this.names.idOf(all) : Number(digits);
-    if (id === undefined || id >= this.names.size) throw this.wrong(`The model has no token ${all}`, begin);
+    if (id === undefined || id >= this.names.size)
+      throw this.wrong(`The model has no token ${shown(all)}`, begin);
     return { kind: 'token', id };
   }
 

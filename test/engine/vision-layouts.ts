@@ -181,7 +181,7 @@ type MlxTensors = Readonly<Record<string, readonly [string, readonly number[] | 
 
 const MLX = readPacked(join(ROOT, '../mlx-layouts.json.gz')) as Readonly<Record<string, MlxTensors>>;
 
-function turned({ dtype, shape, data }: TestTensor, axes: readonly number[]): TestTensor {
+function transposed({ dtype, shape, data }: TestTensor, axes: readonly number[]): TestTensor {
   const made = axes.map((axis) => shape[axis]!);
   const size = data.length / shape.reduce((all, side) => all * side, 1);
   const steps = shape.map((_, axis) => shape.slice(axis + 1).reduce((all, side) => all * side, 1));
@@ -206,7 +206,7 @@ const mlx = (of: string, layout: MlxTensors): VisionLayout => ({
       Object.entries(layout).map(([name, [from, axes]]) => {
         if (typeof from === 'string') {
           const own = tensors.get(from)!;
-          return [name, axes ? turned(own, axes) : own];
+          return [name, axes ? transposed(own, axes) : own];
         }
         const all = from.map((one) => tensors.get(one)!);
         const stacked = Buffer.concat(all.map(({ data }) => data));

@@ -176,13 +176,13 @@ describe('the rotation that attention in segments does itself', () => {
     const angles = ops.input('tokens', dims);
     for (const out of build(ops, x, angles)) ops.keep(out);
     const graph = ops.finish();
-    const { rotationOf, turnedFor, held } = findFusions(graph);
-    expect(turnedFor.size).toBe(rotationOf.size);
-    // What is turned must be there when attention reads it.
+    const { rotationOf, attentionOf, held } = findFusions(graph);
+    expect(attentionOf.size).toBe(rotationOf.size);
+    // What is rotated must be there when attention reads it.
     for (const [attend, rotation] of rotationOf) expect(held.get(attend)).toContain(rotation.x);
     return rotationOf.size > 0;
   }
-  const turned = (
+  const rotated = (
     ops: Ops,
     x: Tensor,
     angles: Tensor,
@@ -193,18 +193,18 @@ describe('the rotation that attention in segments does itself', () => {
     ops.attendSegments(x, ops.input('tokens', 2), { heads, headDim });
 
   it('is one of all heads of q and k that nobody else reads', () => {
-    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles))])).toBe(true);
-    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles, 'half', heads))])).toBe(false);
+    expect(found((ops, x, angles) => [attended(ops, rotated(ops, x, angles))])).toBe(true);
+    expect(found((ops, x, angles) => [attended(ops, rotated(ops, x, angles, 'half', heads))])).toBe(false);
     const shared = found((ops, x, angles) => {
-      const both = turned(ops, x, angles);
+      const both = rotated(ops, x, angles);
       return [attended(ops, both), both];
     });
     expect(shared).toBe(false);
   });
 
   it('is one of pairs that lie whole vectors apart', () => {
-    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles, 'interleaved'))])).toBe(false);
-    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles))], 12)).toBe(false);
-    expect(found((ops, x, angles) => [attended(ops, turned(ops, x, angles))], 8)).toBe(true);
+    expect(found((ops, x, angles) => [attended(ops, rotated(ops, x, angles, 'interleaved'))])).toBe(false);
+    expect(found((ops, x, angles) => [attended(ops, rotated(ops, x, angles))], 12)).toBe(false);
+    expect(found((ops, x, angles) => [attended(ops, rotated(ops, x, angles))], 8)).toBe(true);
   });
 });

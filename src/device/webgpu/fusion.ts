@@ -29,7 +29,7 @@ export interface Fusions {
   readonly productOf: ReadonlyMap<NodeOf<'rope-append'>, NodeOf<'linear'>>;
   /** The rotation of q and k that attention in segments alone reads; and the other way round. */
   readonly rotationOf: ReadonlyMap<NodeOf<'attend-segments'>, NodeOf<'rotate'>>;
-  readonly turnedFor: ReadonlyMap<NodeOf<'rotate'>, NodeOf<'attend-segments'>>;
+  readonly attentionOf: ReadonlyMap<NodeOf<'rotate'>, NodeOf<'attend-segments'>>;
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
@@ -94,7 +94,7 @@ export function findFusions(graph: Graph): Fusions {
   const givers = inverse(takers);
   const normTakers = normedBehind(graph, ofLinear);
   const normGivers = inverse(normTakers);
-  const rotations = { rotationOf, turnedFor: inverse(rotationOf) };
+  const rotations = { rotationOf, attentionOf: inverse(rotationOf) };
   return { ofLinear, takers, givers, normTakers, normGivers, appendOf, productOf, ...rotations, into, held };
 }
 

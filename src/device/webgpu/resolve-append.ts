@@ -31,7 +31,7 @@ interface AppendKind {
   readonly keys: GPUBuffer;
   readonly values: GPUBuffer;
   readonly tables: GPUBuffer;
-  /** Of a float tail: its pool's buffers, `keys` and `values` being those that its vectors are turned by. */
+  /** Of a float tail: its pool's buffers, `keys` and `values` being those that its vectors are rotated by. */
   readonly tail?: { readonly keys: GPUBuffer; readonly values: GPUBuffer };
 }
 
@@ -42,7 +42,7 @@ function ropeShape({ dims, style, axes }: RopeTable): RopeAppendShape['rope'] {
 function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>): AppendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
-  // What stores behind a float head stores the head too. A tail is stored besides, of all rows, turned as what it is beside.
+  // What stores behind a float head stores the head too. A tail is stored besides, of all rows, rotated as what it is beside.
   const storing = kinds.flatMap((kind): (CacheKind & Pick<AppendKind, 'tail'>)[] => {
     if (kind.rows.only === 'head' || (kind.rows.only === 'tail' && node.queriesOnly === true)) return [];
     if (kind.rows.only !== 'tail') return [kind];

@@ -65,7 +65,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
       // Its scratch is so large.
       return String(bucket[node.qkv.rows]);
     case 'rotate':
-      return r.fusions.turnedFor.has(node) ? String(bucket[node.x.rows]) : '';
+      return r.fusions.attentionOf.has(node) ? String(bucket[node.x.rows]) : '';
     case 'attend':
       return JSON.stringify(attendFor(node, bucket, r));
     case 'input':
@@ -180,7 +180,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'rotate': {
       const { x, angles, out, heads, headDim, style } = node;
-      const attend = r.fusions.turnedFor.get(node);
+      const attend = r.fusions.attentionOf.get(node);
       if (attend !== undefined && segmentsKernel(attend, bucket, r) !== null) return [];
       const shape = { rowKind: x.rows, cols: x.cols, heads, headDim, dims: angles.cols, style };
       return [
@@ -251,9 +251,9 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
 /** Attention in segments on matrices, which turns q and k itself; null where there is none. */
 function segmentsKernel(node: NodeOf<'attend-segments'>, bucket: Bucket, r: Resources): Kernel | null {
   const { qkv, heads, headDim, scale } = node;
-  const turned = r.fusions.rotationOf.get(node)?.angles.cols ?? 0;
+  const rotated = r.fusions.rotationOf.get(node)?.angles.cols ?? 0;
   const rows = bucket[qkv.rows];
-  const shape = { rowKind: qkv.rows, heads, headDim, scale, turned, rows, most: node.most ?? rows };
+  const shape = { rowKind: qkv.rows, heads, headDim, scale, rotated, rows, most: node.most ?? rows };
   return once(r, 'segments', shape, () => segmentsMatrixKernel(r.capabilities, shape));
 }
 

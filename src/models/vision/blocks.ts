@@ -120,9 +120,9 @@ export function recordBlock(
   const at = { ops, weights };
   const plain = ops.linear(normed(at, `${key}norm1`, x, norm), weights.matrix(`${key}qkv`));
   const qkv = shape.headNorms === true ? normedHeads(at, key, plain, shape) : plain;
-  const turned =
+  const rotated =
     angles === null ? qkv : ops.rotate(qkv, angles, { heads: 2 * heads, headDim, style: 'half' });
-  const attended = ops.attendSegments(turned, bounds, { heads, headDim, ...(most && { most }) });
+  const attended = ops.attendSegments(rotated, bounds, { heads, headDim, ...(most && { most }) });
   const sum = ops.linear(attended, weights.matrix(`${key}proj`), x);
   const up = ops.linear(normed(at, `${key}norm2`, sum, norm), weights.matrix(`${key}up`));
   const inner = mlp.gated ? ops.glu(up, mlp.activation) : ops.act(up, mlp.activation);

@@ -14,7 +14,7 @@ export interface SegmentsShape {
   readonly headDim: number;
   readonly scale: number;
   /** Leading dims of heads of q and k that turn by `angles` of their row, halves with each other: a multiple of 8, or 0. */
-  readonly turned: number;
+  readonly rotated: number;
   /** Most rows of a step, and that one of them sees. */
   readonly rows: number;
   readonly most: number;
@@ -24,9 +24,9 @@ const THREADS = 64;
 /** Halves of a vector. */
 export const HALVES_UNIT = 8;
 
-/** `[3 · heads, rows, width]` as halves: q and k turned, q times the scale, in powers of two. */
+/** `[3 · heads, rows, width]` as halves: q and k rotated, q times the scale, in powers of two. */
 export function segmentHalvesStage(
-  { rowKind, heads, headDim, scale, turned }: SegmentsShape,
+  { rowKind, heads, headDim, scale, rotated }: SegmentsShape,
   width: number,
 ): Stage {
   const vectors = width / HALVES_UNIT;
@@ -35,13 +35,13 @@ export function segmentHalvesStage(
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'qkv', access: 'read', type: 'array<vec4<f32>>' },
-    ...(turned === 0 ? [] : [{ name: 'angles', access: 'read', type: 'array<vec4<f32>>' } as const]),
+    ...(rotated === 0 ? [] : [{ name: 'angles', access: 'read', type: 'array<vec4<f32>>' } as const]),
     { name: 'scratchSegments', access: 'read_write', type: 'array<vec4<u32>>' },
   ];
   const half = (h: number): string =>
-    `if (at + ${h}u < ${own}u) { v${h} = ${turned === 0 ? `qkv[start + at + ${h}u]` : `turned_(row, head, start, at + ${h}u)`}; }`;
-  const across = turned / 8;
-  const turn = `fn turned_(row: u32, head: u32, start: u32, i: u32) -> vec4<f32> {
+    `if (at + ${h}u < ${own}u) { v${h} = ${rotated === 0 ? `qkv[start + at + ${h}u]` : `rotated_(row, head, start, at + ${h}u)`}; }`;
+  const across = rotated / 8;
+  const turn = `fn rotated_(row: u32, head: u32, start: u32, i: u32) -> vec4<f32> {
   let v = qkv[start + i];
   if (head >= ${2 * heads}u || i >= ${2 * across}u) { return v; }
   let upper = i >= ${across}u;
@@ -51,10 +51,10 @@ export function segmentHalvesStage(
   return v * angles[angle] + other * select(-sine, sine, upper);
 }`;
   return {
-    label: `segments${turned === 0 ? '' : ', turned,'} to halves ${heads} of ${headDim}`,
+    label: `segments${rotated === 0 ? '' : ', rotated,'} to halves ${heads} of ${headDim}`,
     wgsl: `enable f16;
 ${declareBindings(bindings)}
-${turned === 0 ? '' : turn}
+${rotated === 0 ? '' : turn}
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let count = ${rowCount(rowKind)};
