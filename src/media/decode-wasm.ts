@@ -76,7 +76,12 @@ async function load(format: ImageFormat): Promise<Decoder | null> {
   if (decoder === null) return null;
   const scope = globalThis as { ImageData?: unknown };
   scope.ImageData ??= PlainImageData;
-  const file = createRequire(import.meta.url).resolve(code);
+  const file = resolveBy(createRequire(import.meta.url), code);
   await decoder.init(await WebAssembly.compile(await readFile(file)));
   return decoder;
+}
+
+/** In a function of its own: bundlers follow `createRequire(import.meta.url).resolve` and fail where the packages are missing. */
+function resolveBy(require: NodeJS.Require, name: string): string {
+  return require.resolve(name);
 }

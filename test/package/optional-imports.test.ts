@@ -89,3 +89,17 @@ it('imports of optional packages are marked for every bundler, all others are of
   for (const { file, specifier } of others)
     expect(dependencies, `${specifier} in ${file}`).toHaveProperty([packageOf(specifier)]);
 });
+
+it('a require that is made in place is asked for packages that are always there, by their names', () => {
+  // webpack warns of anything else, and Turbopack does not build it. A function that is given the require hides it.
+  const asked = /createRequire\(import\.meta\.url\)(?:\.resolve)?\(([^)]*)\)/g;
+  for (const file of readdirSync(dist, { recursive: true }).map(String)) {
+    if (!file.endsWith('.js')) continue;
+    for (const [, name] of readFileSync(join(dist, file), 'utf8').matchAll(asked)) {
+      const literal = /^'([^']+)'$/.exec(name!)?.[1];
+      expect(literal === undefined ? name : packageOf(literal), file).toSatisfy(
+        (found: string) => found in dependencies,
+      );
+    }
+  }
+});
