@@ -3,10 +3,12 @@
 //
 //   npm run test:checkpoint -- FILE [--python PYTHON] [--converted FOLDER] [--llama DIR] [--device cpu|webgpu] [--software-gpu]
 //                                   [--tokens 128] [--texts 2000] [--rounds 3] [--json RECORD]
+//                                   [--keep-reference JSON | --reference JSON]
 //
 // PYTHON has torch, transformers and gguf (default: python3). FOLDER is the file dequantised by another tool; without it transformers reads
 // the file itself. DIR holds an installed node-llama-cpp; without it neither ids nor rates of llama.cpp are compared, and the record says
-// so. Ends with 1 where something that has to be equal is not. Run `npm run build` first.
+// so. --keep-reference writes what transformers and llama.cpp answer and ends there; --reference reads it, so that a machine with a GPU needs
+// neither. Ends with 1 where something that has to be equal is not. Run `npm run build` first.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -36,6 +38,8 @@ const { values: flags, positionals } = parseArgs({
     texts: { type: 'string', default: '2000' },
     rounds: { type: 'string', default: '3' },
     json: { type: 'string' },
+    reference: { type: 'string' },
+    'keep-reference': { type: 'string' },
   },
 });
 const [file] = positionals;
@@ -171,26 +175,34 @@ async function cacheRecord(name, options, reference) {
   });
 }
 
+function llamaRates(asked) {
+  if (flags.llama === undefined || flags.device !== 'cpu') return undefined;
+  const theirs = execFileSync(
+    process.execPath,
+    [here('../bench/llama-cpp.mjs'), flags.llama, JSON.stringify(asked)],
+    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
+  );
+  return JSON.parse(theirs.trim().split('\n').at(-1))[0];
+}
+
 /** Tokens a second of one row: the two in turns. */
 async function rates() {
   const [prompt, generate, threads] = [512, 64, cpus().length];
   const rounds = [];
   for (let round = 0; round < Number(flags.rounds); round++) {
-    const theirs = execFileSync(
-      process.execPath,
-      [
-        here('../bench/llama-cpp.mjs'),
-        flags.llama,
-        JSON.stringify({ rows: [1], prompt, generate, threads, model: file }),
-      ],
-      { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
-    );
+    const llamaCpp = llamaRates({ rows: [1], prompt, generate, threads, model: file });
     const ids = Array.from({ length: prompt }, (_, i) => 300 + ((i * 7919) % 20000));
     const asked = { prompt: ids, ...greedy, maxTokens: generate };
-    const { timings } = await withEngine({ threads }, (engine) => engine.generate(asked).result);
-    const [llamaCpp] = JSON.parse(theirs.trim().split('\n').at(-1));
+    const { timings } = await withEngine(
+      flags.device === 'cpu' ? { threads } : {},
+      (engine) => engine.generate(asked).result,
+    );
     const { prefillTokensPerSecond, decodeTokensPerSecond } = timings;
-    rounds.push({ kvant: { prefillTokensPerSecond, decodeTokensPerSecond }, llamaCpp, load: loadavg()[0] });
+    rounds.push({
+      kvant: { prefillTokensPerSecond, decodeTokensPerSecond },
+      ...(llamaCpp === undefined ? {} : { llamaCpp }),
+      load: loadavg()[0],
+    });
   }
   return { prompt, generate, threads, rounds };
 }
@@ -202,51 +214,86 @@ const record = {
   file: { name: basename(file), bytes: statSync(file).size, sha256: await sha256(file) },
   machine: { cpu: cpus()[0]?.model, threads: cpus().length, loadBefore: loadavg()[0] },
 };
-const work = mkdtempSync(join(tmpdir(), 'kvant-checkpoint-'));
-try {
-  const asked = texts(Number(flags.texts));
-  const { answers, ids } = await ownAnswers(asked, record);
-  const reference = transformers(work, answers, asked);
-  const judged = answers.map(({ tokens, ...question }, i) => ({
+
+/** What the tools make of the answers and the texts. */
+function judge(answers, asked) {
+  const work = mkdtempSync(join(tmpdir(), 'kvant-checkpoint-'));
+  try {
+    const { versions, weights, answers: judged, texts } = transformers(work, answers, asked);
+    return {
+      file: record.file,
+      versions,
+      weights,
+      answers: answers.map((answer, i) => ({ ...answer, ...judged[i] })),
+      texts,
+      llama: flags.llama === undefined ? null : llamaTokens(asked),
+    };
+  } finally {
+    rmSync(work, { recursive: true });
+  }
+}
+
+/** A reference that was kept: it must be of this file, and its answers whole. */
+function keptReference(path, answers, asked) {
+  const kept = JSON.parse(readFileSync(path, 'utf8'));
+  const whole = kept.answers.every(({ tokens, equal }) => tokens.length === equal);
+  if (kept.file.sha256 !== record.file.sha256 || kept.texts.length !== asked.length || !whole) {
+    console.error(`${path} is of another file, of other texts, or of answers that are not transformers'`);
+    process.exit(2);
+  }
+  // Each was judged whole: what begins as it does is the greedy answer up to there.
+  const judged = answers.map(({ tokens }, i) => {
+    const other = tokens.findIndex((id, at) => id !== kept.answers[i].tokens[at]);
+    return { equal: other < 0 ? tokens.length : other, leastMargin: kept.answers[i].leastMargin };
+  });
+  return { ...kept, answers: judged };
+}
+
+const asked = texts(Number(flags.texts));
+const { answers, ids } = await ownAnswers(asked, record);
+const reference =
+  flags.reference === undefined ? judge(answers, asked) : keptReference(flags.reference, answers, asked);
+if (flags['keep-reference'] !== undefined) {
+  writeFileSync(flags['keep-reference'], JSON.stringify(reference));
+  process.exit(0);
+}
+record.greedy = {
+  against: reference.versions,
+  weights: reference.weights,
+  precision: 'reference',
+  prompts: answers.map(({ tokens, ...question }, i) => ({
     ...question,
     tokens: tokens.length,
     equal: reference.answers[i].equal,
     leastMargin: Number(reference.answers[i].leastMargin.toPrecision(3)),
-  }));
-  record.greedy = {
-    against: reference.versions,
-    weights: reference.weights,
-    precision: 'reference',
-    prompts: judged,
-  };
-  holds(
-    `greedy tokens of ${PROMPTS.length} prompts, without and with a repetition penalty, and transformers'`,
-    judged.every(({ tokens, equal }) => tokens === equal),
-  );
-  const differing = ids.filter((own, i) => !same(own, reference.texts[i]));
-  record.tokenIds = { texts: asked.length, differFromTransformers: differing.length };
-  if (flags.llama === undefined) record.tokenIds.llamaCpp = 'not compared';
-  else {
-    const { version, ids: theirs } = llamaTokens(asked);
-    const others = ids.flatMap((own, i) => (same(own, theirs[i]) ? [] : [i]));
-    record.tokenIds.llamaCpp = { nodeLlamaCpp: version, differ: others.length };
-    if (others.length > 0)
-      record.tokenIds.examples = others
-        .slice(0, 5)
-        .map((i) => ({ text: asked[i], kvant: ids[i], llamaCpp: theirs[i] }));
-    holds(`token ids of ${asked.length} texts and llama.cpp's`, others.length === 0);
-  }
-  record.caches = {};
-  for (const [name, kvFormat] of [
-    ['f16', 'f16'],
-    ['8 bits', 'affine8'],
-    ['TurboQuant of 4 bits', 'turbo4'],
-  ])
-    record.caches[name] = await cacheRecord(name, { kvFormat }, answers);
-  if (flags.llama !== undefined && flags.device === 'cpu') record.rates = await rates();
-} finally {
-  rmSync(work, { recursive: true });
+  })),
+};
+holds(
+  `greedy tokens of ${PROMPTS.length} prompts, without and with a repetition penalty, and transformers'`,
+  record.greedy.prompts.every(({ tokens, equal }) => tokens === equal),
+);
+const differing = ids.filter((own, i) => !same(own, reference.texts[i]));
+record.tokenIds = { texts: asked.length, differFromTransformers: differing.length };
+if (reference.llama === null) record.tokenIds.llamaCpp = 'not compared';
+else {
+  const { version, ids: theirs } = reference.llama;
+  const others = ids.flatMap((own, i) => (same(own, theirs[i]) ? [] : [i]));
+  record.tokenIds.llamaCpp = { nodeLlamaCpp: version, differ: others.length };
+  if (others.length > 0)
+    record.tokenIds.examples = others
+      .slice(0, 5)
+      .map((i) => ({ text: asked[i], kvant: ids[i], llamaCpp: theirs[i] }));
+  holds(`token ids of ${asked.length} texts and llama.cpp's`, others.length === 0);
 }
+record.caches = {};
+for (const [name, kvFormat] of [
+  ['f16', 'f16'],
+  ['8 bits', 'affine8'],
+  ['TurboQuant of 4 bits', 'turbo4'],
+])
+  record.caches[name] = await cacheRecord(name, { kvFormat }, answers);
+// Beside llama.cpp on a CPU alone.
+if (Number(flags.rounds) > 0) record.rates = await rates();
 record.machine.loadAfter = loadavg()[0];
 record.failures = failures;
 const json = `${JSON.stringify(record)}\n`;
