@@ -27,6 +27,14 @@ describe('what a case has to do', () => {
     expect(countDecode(demo(), f16, 1, 100).launches).toBe(1 + 8 * 5 + 1 + 1);
   });
 
+  it('reads the states of recurrent layers, of every row', () => {
+    const states = f16.map((layer, i) => (i < 6 ? { keyBytes: 0, valueBytes: 0, stateBytes: 4096 } : layer));
+    const model = demo();
+    const without = states.map(({ keyBytes, valueBytes }) => ({ keyBytes, valueBytes }));
+    const more = countDecode(model, states, 3, 100).bytes - countDecode(model, without, 3, 100).bytes;
+    expect(more).toBe(3 * 6 * 4096);
+  });
+
   it('counts prompts, of whose last layer only what the last tokens need', () => {
     const work = countPrefill(demo(), 2, 10, 8);
     const tokens = 2 * 10;

@@ -20,7 +20,7 @@ import {
 
 /** What has to be done in one step of decoding, or for one prompt or several. */
 export interface Work {
-  /** Of weights, each once, and of the cache. */
+  /** Of weights, each once, of the cache, and of the states of recurrent layers. */
   readonly bytes: number;
   /** Multiplications and additions, of products and of attention. */
   readonly operations: number;
@@ -39,8 +39,8 @@ export interface CountedModel {
   readonly productBytes: number;
 }
 
-/** One token of K and V in a layer, as `EngineInfo.kv.layers` tells it. */
-export type KvLayerBytes = Pick<KvLayerInfo, 'keyBytes' | 'valueBytes'>;
+/** One token of K and V in a layer, or its state of a row, as `EngineInfo.kv.layers` tells it. */
+export type KvLayerBytes = Pick<KvLayerInfo, 'keyBytes' | 'valueBytes' | 'stateBytes'>;
 
 /**
  * What is not joined with its neighbour by any kernel; norms, activations, sums and selections are, and of one row what is done with
@@ -107,7 +107,8 @@ export function countDecode(
   rows: number,
   context: number,
 ): Work {
-  let bytes = productBytes + expertBytes(graph, rows);
+  const states = kv.reduce((sum, { stateBytes = 0 }) => sum + stateBytes, 0);
+  let bytes = productBytes + expertBytes(graph, rows) + rows * states;
   let operations = 0;
   for (const { weight } of linears(graph)) operations += 2 * rows * weight.rows * weight.cols;
   for (const node of experts(graph)) operations += rows * expertOperations(node);
