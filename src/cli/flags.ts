@@ -12,7 +12,7 @@ import { addRopeFlags, overridesOf, type RopeFlags } from './rope-flags.js';
 export { bytes, integer, integers, number } from './flag-numbers.js';
 
 /** Of all commands that open a model. */
-export const MMPROJ_HELP = 'GGUF file that sees for a GGUF model (default: the only mmproj file beside it)';
+export const MMPROJ_HELP = 'GGUF file that sees for a GGUF model (default: the mmproj file beside it)';
 
 export const CLI_LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 export type CliLogLevel = (typeof CLI_LOG_LEVELS)[number];

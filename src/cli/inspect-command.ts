@@ -102,6 +102,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
     ...hubOptions(flags),
+    ...(flags.mmproj === undefined ? {} : { projector: false }),
     signal,
     onProgress: (p) =>
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),

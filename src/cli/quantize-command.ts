@@ -65,6 +65,7 @@ async function quantize(
   try {
     const { folder } = await resolveModel(input, {
       ...hubOptions(flags),
+      projector: false,
       signal,
       onProgress: (p) =>
         bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),

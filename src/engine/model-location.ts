@@ -1,5 +1,6 @@
 /** From a model argument to a folder, or a GGUF file, on disk. */
 
+import type { ResolveOptions } from '../weights/hub-options.js';
 import { localModel } from '../weights/local-model.js';
 import type { ModelPlace } from './texts/text-origin.js';
 import type { EngineOptions } from './types.js';
@@ -12,19 +13,23 @@ export async function locatePlace(
   { tokenizer, mmproj, ...options }: LocateOptions & Pick<EngineOptions, 'tokenizer' | 'mmproj'>,
 ): Promise<ModelPlace> {
   const place = {
-    path: await locateModel(model, options),
+    path: await locateModel(model, options, mmproj === undefined ? {} : { projector: false }),
     ...(mmproj === undefined ? {} : { mmproj }),
   };
   if (tokenizer === undefined) return place;
   const { revision: _, ...hub } = options.hub ?? {};
-  return { ...place, tokenizer: await locateModel(tokenizer, { ...options, hub }, true) };
+  return { ...place, tokenizer: await locateModel(tokenizer, { ...options, hub }, { textOnly: true }) };
 }
 
 /**
  * A folder or a GGUF file as it is, what another program keeps by its name there, a hub id fetched into the cache. Errors: see `resolveModel`.
- * @param textOnly the small files of a hub model are enough
+ * @param wanted which files of a hub model are enough
  */
-export async function locateModel(model: string, options: LocateOptions, textOnly = false): Promise<string> {
+export async function locateModel(
+  model: string,
+  options: LocateOptions,
+  wanted: Pick<ResolveOptions, 'textOnly' | 'projector'> = {},
+): Promise<string> {
   const { hub = {}, signal, onProgress, onLog } = options;
   // A folder needs nothing of the hub, nor its modules.
   const local = hub.revision === undefined ? await localModel(model) : undefined;
@@ -40,7 +45,7 @@ export async function locateModel(model: string, options: LocateOptions, textOnl
       ...(hub.offline === undefined ? {} : { HF_HUB_OFFLINE: hub.offline ? '1' : '' }),
     },
     ...(signal === undefined ? {} : { signal }),
-    ...(textOnly ? { textOnly } : {}),
+    ...wanted,
     onProgress: ({ file, bytes, totalBytes }) =>
       onProgress?.({ phase: 'download', done: bytes, total: totalBytes, unit: 'bytes', item: file }),
   });

@@ -135,7 +135,7 @@ export interface EngineOptions extends KvOptions {
    * must name ids as the model does; more ids than the model has are refused. Of a hub model only the small files are fetched.
    */
   readonly tokenizer?: string;
-  /** The path of the mmproj file that sees for a GGUF model. Default: the only such file beside it. */
+  /** The path of the mmproj file that sees for a GGUF model. Default: the best such file beside it. */
   readonly mmproj?: string;
   /** The format in which tool calls are read, `hermes`, `mistral` and so on. Default: what chat template and tokenizer show. */
   readonly toolFormat?: string;

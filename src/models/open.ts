@@ -37,7 +37,7 @@ export interface WeightFiles extends PlainWeights {
  * these two as well.
  *
  * @param overrides fields that replace those of config.json
- * @param mmproj of a GGUF file: what sees for it. Default: the only such file beside it
+ * @param mmproj of a GGUF file: what sees for it. Default: the best such file beside it
  * @throws KvantError those of `Checkpoint.open`, `GgufSource.open` and `parseModelConfig`
  * @example
  * await using model = await openModel('models/demo-text');

@@ -7,8 +7,9 @@
 import { createHash, type Hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { chooseProjector } from './gguf-files.js';
+
 import { isGgufFile } from './gguf-path.js';
+import { chooseProjector } from './projectors.js';
 import { findWeights } from './shards.js';
 
 const SAMPLES = 16;

@@ -1,17 +1,15 @@
 /** Which GGUF files of a folder or repository are models, and which of them was asked for. */
 
 import { readdir } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { basename, join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { isGgufName } from './foreign-formats.js';
-import { isGgufFile } from './gguf-path.js';
 
 /** Files shown in an error. */
 const MOST_NAMED = 12;
 const LATER_SHARD = /-(?!0+1-)\d{5}-of-\d{5}\.gguf$/i;
 /** What sees or hears for a model, what was measured to quantise it, and drafts of it: none is a model alone. */
 const NO_MODEL = /(^|[._-])mm[_-]?proj|imatrix|vocab-only/i;
-const PROJECTOR = /(^|[._-])mm[_-]?proj/i;
 
 /**
  * The models among some names: one file, or the first of a set, each.
@@ -21,37 +19,6 @@ export function ggufModels(names: readonly string[]): string[] {
   return names
     .filter((name) => isGgufName(name) && !LATER_SHARD.test(name) && !NO_MODEL.test(basename(name)))
     .sort();
-}
-
-/** The files of a folder that see or hear for a model, sorted. */
-export async function projectorsOf(folder: string): Promise<string[]> {
-  const names = await readdir(folder).catch(() => []);
-  return names.filter((name) => isGgufName(name) && PROJECTOR.test(name)).sort();
-}
-
-export interface ChosenProjector {
-  readonly path: string;
-  /** It was asked for. Else it lies beside the model. */
-  readonly given: boolean;
-}
-
-/**
- * What sees for a GGUF model: the file that was given, else the only one beside it.
- * @throws KvantError `weights-missing` where a given one is not there
- */
-export async function chooseProjector(model: string, given?: string): Promise<ChosenProjector | undefined> {
-  if (given !== undefined) {
-    if (await isGgufFile(given)) return { path: given, given: true };
-    throw new KvantError('weights-missing', `${given} is no GGUF file`, {
-      kind: 'not-found',
-      where: given,
-      fix: 'Give the path of an mmproj file, as it is published beside the GGUF model.',
-    });
-  }
-  const [only, ...others] = await projectorsOf(dirname(model));
-  return only === undefined || others.length > 0
-    ? undefined
-    : { path: join(dirname(model), only), given: false };
 }
 
 /**

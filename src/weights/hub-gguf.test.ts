@@ -1,10 +1,11 @@
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { failure } from '../../test/fixtures/weights/build.js';
 import { COMMIT, HubFixture, text } from '../../test/fixtures/weights/hub-repo.js';
 import { chooseGguf, ggufTag } from './gguf-files.js';
 import { parseHubId } from './hub.js';
+import { chooseProjector } from './projectors.js';
 
 const hub = HubFixture.use();
 const { resolve } = hub;
@@ -14,6 +15,7 @@ const FILES = {
   'm-Q4_K_M.gguf': text('four'),
   'm-Q8_0.gguf': text('eight'),
   'mmproj-m-F16.gguf': text('eyes'),
+  'mmproj-m-BF16.gguf': text('other eyes'),
   'BF16/m-BF16-00001-of-00002.gguf': text('first'),
   'BF16/m-BF16-00002-of-00002.gguf': text('second'),
 };
@@ -43,17 +45,24 @@ describe('a hub id with a tag', () => {
     expect(ggufTag(name)).toBe(tag);
   });
 
-  it('fetches that file alone, and finds it again offline', async () => {
+  it('fetches that file and the mmproj file that llama.cpp would take, and finds it again offline', async () => {
     holds(FILES);
     const { folder, from, commit } = await resolve('org/gguf:q4_k_m');
     expect({ from, commit }).toEqual({ from: 'hub', commit: COMMIT });
     expect(folder.endsWith('m-Q4_K_M.gguf')).toBe(true);
     expect(readFileSync(folder, 'utf8')).toBe('four');
-    expect(new Set(fetched())).toEqual(new Set(['m-Q4_K_M.gguf']));
+    expect(new Set(fetched())).toEqual(new Set(['m-Q4_K_M.gguf', 'mmproj-m-BF16.gguf']));
+    expect((await chooseProjector(folder))!.path).toBe(folder.replace('m-Q4_K_M', 'mmproj-m-BF16'));
     const again = await resolve('org/gguf:Q4_K_M', { HF_HUB_OFFLINE: '1' });
     expect(again).toMatchObject({ folder, from: 'cache' });
     const other = await failure(resolve('org/gguf:Q8_0', { HF_HUB_OFFLINE: '1' }));
     expect(other.code).toBe('hub-offline');
+  });
+
+  it('leaves what sees where it is when it is not wanted', async () => {
+    holds(FILES);
+    await resolve('org/gguf:q4_k_m', {}, { projector: false });
+    expect(new Set(fetched())).toEqual(new Set(['m-Q4_K_M.gguf']));
   });
 
   it('fetches all of a set, from a folder of its own', async () => {
@@ -61,6 +70,11 @@ describe('a hub id with a tag', () => {
     const { folder } = await resolve('org/gguf:BF16@v1');
     expect(folder.endsWith(join('BF16', 'm-BF16-00001-of-00002.gguf'))).toBe(true);
     expect(readFileSync(folder.replace('00001-of', '00002-of'), 'utf8')).toBe('second');
+    expect(await chooseProjector(folder)).toEqual({
+      path: join(dirname(dirname(folder)), 'mmproj-m-BF16.gguf'),
+      given: false,
+      others: [],
+    });
   });
 
   it('asks the hub for the others where one alone is in the cache, and says so where it cannot be asked', async () => {

@@ -18,6 +18,7 @@ import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-downloa
 import { createHubFetch } from './hub-fetch.js';
 import type { HubId } from './hub-id.js';
 import type { HubLibrary, ResolvedModel, ResolveOptions } from './hub-options.js';
+import { repositoryProjector } from './projectors.js';
 import { chooseShards, INDEX_NAME, indexedFiles, noWeights, SINGLE_NAME } from './shards.js';
 
 /** Errors: as `resolveModel`. */
@@ -37,7 +38,7 @@ export async function fetchModel(
     if (entry.type === 'file' && isSafePath(entry.path)) listed.set(entry.path, hubFile(entry));
   }
 
-  const { small, weights, gguf, indexed } = selectFiles(id, tag, listed, options.textOnly);
+  const { small, weights, gguf, indexed } = selectFiles(id, tag, listed, options);
   // The library's blob reports a failed request as text only; the error itself is kept here.
   const openStream = async (file: HubFile, offset: number) => {
     let failure: unknown;
@@ -135,7 +136,7 @@ function selectFiles(
   id: string,
   tag: string | undefined,
   listed: ReadonlyMap<string, HubFile>,
-  textOnly = false,
+  { textOnly = false, projector = !textOnly }: ResolveOptions,
 ): { small: HubFile[]; weights: HubFile[]; gguf: boolean; indexed: boolean } {
   const names = [...listed.keys()];
   const pick = (some: string[]) => some.map((name) => listed.get(name)!);
@@ -143,8 +144,12 @@ function selectFiles(
   if (textOnly && tag === undefined && listed.has('tokenizer.json'))
     return { small: pick(names.filter(isSmallModelFile)), weights: [], gguf: false, indexed: false };
   // All that such a model needs is in its file.
-  if (tag !== undefined || (!plain && names.some(isGgufName)))
-    return { small: [], weights: pick(chooseGguf(id, names, tag)), gguf: true, indexed: false };
+  if (tag !== undefined || (!plain && names.some(isGgufName))) {
+    const model = chooseGguf(id, names, tag);
+    const sees = projector ? repositoryProjector(model[0]!, names) : undefined;
+    const weights = pick(sees === undefined ? model : [...model, sees]);
+    return { small: [], weights, gguf: true, indexed: false };
+  }
   const shards = chooseShards(names.filter((name) => !name.includes('/')));
   // An index may name files in folders of their own.
   if (shards.length === 0 && !listed.has(INDEX_NAME))

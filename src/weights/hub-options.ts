@@ -22,6 +22,8 @@ export interface ResolveOptions {
   readonly signal?: AbortSignal;
   /** Tokenizer and chat template are enough: no weights are fetched, unless a tag names a GGUF file. */
   readonly textOnly?: boolean;
+  /** False leaves out the mmproj file that sees for a GGUF model. Default true. */
+  readonly projector?: boolean;
   readonly onProgress?: (progress: HubProgress) => void;
   /** Pause before a request is repeated, doubled each time. Default 500 ms. */
   readonly retryDelayMs?: number;

@@ -7,6 +7,7 @@ import { modelName } from '../engine/model-name.js';
 import { resolveModel } from './hub.js';
 import { localModel } from './local-model.js';
 import { storedAs, storedModel } from './model-stores.js';
+import { chooseProjector } from './projectors.js';
 
 let home: string;
 const put = (path: string, text: string | Buffer): string => {
@@ -40,6 +41,7 @@ beforeAll(() => {
   manifest(`${library}/old/latest`, ['model', 'c']);
   manifest('registry.ollama.ai/someone/Mine/v1', ['model', 'a']);
   manifest('hf.co/org/repo-GGUF/Q4_K_M', ['model', 'b']);
+  manifest(`${library}/seeing/latest`, ['model', '1'], ['projector', '2']);
   manifest(`${library}/tuned/latest`, ['model', 'a'], ['adapter', 'd']);
   manifest(`${library}/half/latest`, ['model', 'f']);
   manifest(`${library}/cloud/latest`);
@@ -50,6 +52,8 @@ beforeAll(() => {
   blob('a');
   blob('b');
   blob('c', 'GGUF\x02', ':');
+  blob('1');
+  blob('2');
   blob('e', 'PK\x03\x04 no weights');
 });
 afterAll(() => rmSync(home, { recursive: true }));
@@ -70,6 +74,14 @@ describe("Ollama's models", () => {
     const path = join(home, `.ollama/models/blobs/sha256${mark}${hex(digit)}`);
     expect(await storedModel(argument, {}, home)).toBe(path);
     expect(await localModel(argument, { OLLAMA_MODELS: join(home, '.ollama/models') })).toBe(path);
+  });
+
+  it('see by the layer of their manifest', async () => {
+    const of = async (name: string): Promise<string | undefined> =>
+      (await chooseProjector(await storedModel(name, {}, home)))?.path;
+    expect(await of('ollama:seeing')).toBe(join(home, `.ollama/models/blobs/sha256-${hex('2')}`));
+    // That of llama3.2:1b is no GGUF file.
+    for (const name of ['ollama:llama3.2', 'ollama:llama3.2:1b']) expect(await of(name)).toBeUndefined();
   });
 
   it('lie where OLLAMA_MODELS says', async () => {

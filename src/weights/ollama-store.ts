@@ -5,8 +5,8 @@
  * Source: what Ollama writes (server/manifest.go, types/model/name.go).
  */
 
-import { stat } from 'node:fs/promises';
-import { dirname, join, relative } from 'node:path';
+import { readdir, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { KvantError } from '../errors.js';
 import type { Environment } from './environment.js';
 import { readJsonFile } from './folder-files.js';
@@ -19,6 +19,8 @@ const NAMESPACE = 'library';
 const TAG = 'latest';
 const LAYER = 'application/vnd.ollama.image.';
 const DIGEST = /^sha256[:-]([0-9a-f]{64})$/;
+/** Between `sha256` and the digest in the name of a blob: older versions wrote a colon. */
+const MARKS = ['-', ':'];
 /** A part of a name; a host may have a port. */
 const PART = /^[\w-][\w.-]{0,127}(:\d{1,5})?$/;
 const MOST_LISTED = 200;
@@ -77,21 +79,47 @@ function nameParts(text: string): string[] | undefined {
   return parts.length === 4 && parts.every((part) => PART.test(part)) ? parts : undefined;
 }
 
-async function weightsOf(manifest: string, folder: string): Promise<string> {
-  const { layers } = await readJsonFile(dirname(manifest), relative(dirname(manifest), manifest));
+/**
+ * What sees for a model whose file is one of Ollama's blobs: a layer of the manifest that names it.
+ * @returns undefined for a file elsewhere, and for a model that does not see
+ */
+export async function ollamaProjector(blob: string): Promise<string | undefined> {
+  const hex = DIGEST.exec(basename(blob))?.[1];
+  const blobs = dirname(blob);
+  if (hex === undefined || basename(blobs) !== 'blobs') return undefined;
+  const root = join(dirname(blobs), 'manifests');
+  for (const name of (await readdir(root, { recursive: true }).catch(() => [])).sort()) {
+    // Folders and broken files name nothing.
+    const digests = await layersOf(join(root, name)).catch(() => undefined);
+    if (DIGEST.exec(digests?.('model')[0] ?? '')?.[1] !== hex) continue;
+    const projector = DIGEST.exec(digests!('projector')[0] ?? '')?.[1];
+    for (const mark of projector === undefined ? [] : MARKS) {
+      const path = join(blobs, `sha256${mark}${projector}`);
+      if (await isGgufFile(path)) return path;
+    }
+  }
+  return undefined;
+}
+
+/** The digests of a manifest's layers by their kind. */
+async function layersOf(manifest: string): Promise<(kind: string) => string[]> {
+  const { layers } = await readJsonFile(dirname(manifest), basename(manifest));
   const found = Array.isArray(layers) ? layers : [];
-  const digests = (kind: string): string[] =>
+  return (kind) =>
     found.flatMap((layer: { mediaType?: unknown; digest?: unknown } | null) =>
       layer?.mediaType === LAYER + kind && typeof layer.digest === 'string' ? [layer.digest] : [],
     );
+}
+
+async function weightsOf(manifest: string, folder: string): Promise<string> {
+  const digests = await layersOf(manifest);
   if (digests('adapter').length > 0) throw unsupported(manifest, 'an adapter over a model');
   if (digests('tensor').length > 0) throw unsupported(manifest, 'tensors in files of their own');
   const [digest, ...others] = digests('model');
   if (others.length > 0) throw unsupported(manifest, 'weights in several files');
   const hex = DIGEST.exec(digest ?? '')?.[1];
   if (hex === undefined) throw unsupported(manifest, 'no weights on this machine');
-  // Older versions wrote a colon.
-  for (const mark of ['-', ':']) {
+  for (const mark of MARKS) {
     const blob = join(folder, 'blobs', `sha256${mark}${hex}`);
     if (await isGgufFile(blob)) return blob;
     if (await isFolder(blob)) break;

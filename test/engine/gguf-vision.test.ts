@@ -166,16 +166,15 @@ describe('an mmproj file', () => {
     return { sees: model.definition.vision !== null, told };
   };
 
-  it('is taken where it is asked for, or is the only one beside the model', async () => {
+  it('is taken where it is asked for, or lies beside the model, which is told', async () => {
     const path = await lay({ 'mmproj-F16.gguf': {}, 'other-mmproj.gguf': {} });
-    expect(await sees(path)).toMatchObject({
-      sees: false,
-      told: expect.stringContaining('--mmproj') as string,
-    });
-    const given = path.replace('model.gguf', 'mmproj-F16.gguf');
-    expect(await sees(path, given)).toEqual({ sees: true, told: '' });
-    rmSync(given);
-    expect(await sees(path)).toEqual({ sees: true, told: '' });
+    const found = await sees(path);
+    expect(found.sees).toBe(true);
+    expect(found.told).toMatch(/beside the model sees for it .*"mmproj-F16.gguf".*"other-mmproj.gguf"/);
+    const other = path.replace('model.gguf', 'other-mmproj.gguf');
+    expect(await sees(path, other)).toEqual({ sees: true, told: '' });
+    rmSync(path.replace('model.gguf', 'mmproj-F16.gguf'));
+    expect((await sees(path)).told).toMatch(/"file":"other-mmproj.gguf"}$/);
   });
 
   it('is told of where it cannot be used, and refused where it was asked for', async () => {

@@ -1,9 +1,9 @@
 /** Opens a GGUF file with what sees for it, if there is any. */
 
-import { basename, dirname } from 'node:path';
+import { basename } from 'node:path';
 import { KvantError } from '../../errors.js';
 import type { Notice } from '../../notice.js';
-import { chooseProjector, projectorsOf } from '../../weights/gguf-files.js';
+import { type ChosenProjector, chooseProjector } from '../../weights/projectors.js';
 import type { GgufArchitecture } from './architecture.js';
 import { SeeingSource } from './seeing-source.js';
 import { GgufSource } from './source.js';
@@ -28,32 +28,31 @@ export async function openGguf<Model extends { readonly notices: readonly Notice
   define: (source: GgufSource | SeeingSource, baked: RegExp | null) => Promise<Model>,
 ): Promise<Model> {
   const projector = await chooseProjector(path, mmproj);
-  let blind: Notice | undefined;
+  let told: Notice | undefined;
   if (projector !== undefined) {
     try {
-      const model = await GgufSource.open(path);
-      const baked = bakedOf(model.architecture);
-      return await define(await SeeingSource.open(model, projector.path), baked);
+      const source = await GgufSource.open(path);
+      const baked = bakedOf(source.architecture);
+      const model = await define(await SeeingSource.open(source, projector.path), baked);
+      return projector.given ? model : { ...model, notices: [...model.notices, found(projector)] };
     } catch (error) {
       if (projector.given || !(error instanceof KvantError)) throw error;
-      blind = unusable(projector.path, error);
+      told = unusable(projector.path, error);
     }
-  } else blind = await several(path);
+  }
   const source = await GgufSource.open(path);
   const model = await define(source, bakedOf(source.architecture));
-  return blind === undefined ? model : { ...model, notices: [...model.notices, blind] };
+  return told === undefined ? model : { ...model, notices: [...model.notices, told] };
+}
+
+function found({ path, others }: ChosenProjector): Notice {
+  return {
+    level: 'info',
+    message: 'the mmproj file beside the model sees for it (--mmproj, `mmproj`: another)',
+    fields: { file: basename(path), ...(others.length === 0 ? {} : { passedOver: others.join(', ') }) },
+  };
 }
 
 function unusable(path: string, { message, fix }: KvantError): Notice {
   return { message: `pictures are refused: ${message}`, fields: { file: basename(path), fix } };
-}
-
-async function several(path: string): Promise<Notice | undefined> {
-  const files = await projectorsOf(dirname(path));
-  if (files.length === 0) return undefined;
-  return {
-    message:
-      'pictures are refused: several mmproj files lie beside the model; say which with --mmproj (`mmproj`)',
-    fields: { files: files.join(', ') },
-  };
 }
