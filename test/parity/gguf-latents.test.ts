@@ -1,6 +1,6 @@
 /**
  * GGUF files of models with latent attention: the fixture checkpoints are written with the names and the changes of llama.cpp's converter
- * (conversion/deepseek.py), and must give the logits of the published weights.
+ * (conversion/deepseek.py, conversion/mistral3.py), and must give the logits of the published weights.
  */
 
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -47,6 +47,9 @@ function renamed(tensor: Named): Named {
   const [, layer, path] = /^model\.layers\.(\d+)\.(.*)$/.exec(name)!;
   const expert = /^mlp\.experts\.\d+\.(gate|up|down)_proj\.weight$/.exec(path!)?.[1];
   if (expert !== undefined) return { ...tensor, name: `blk.${layer}.ffn_${expert}_exps.weight` };
+  // Mistral 4 is published with stacks.
+  const stack = /^mlp\.experts\.(gate_up|down)_proj$/.exec(path!)?.[1];
+  if (stack !== undefined) return { ...tensor, name: `blk.${layer}.ffn_${stack}_exps.weight` };
   if (path === 'mlp.gate.e_score_correction_bias')
     return { ...tensor, name: `blk.${layer}.exp_probs_b.bias` };
   return { ...tensor, name: `blk.${layer}.${NAMES[path!.replace(/\.weight$/, '')]}.weight` };
@@ -112,9 +115,10 @@ async function convert(fixture: string, path: string, whole: boolean): Promise<v
   const own = tensors.filter(
     ({ name }) => Number(/layers\.(\d+)\./.exec(name)?.[1] ?? 0) < config.num_hidden_layers!,
   );
-  const at = (key: string): string => `deepseek2.${key}`;
+  const arch = fixture === 'mistral4' ? 'mistral4' : 'deepseek2';
+  const at = (key: string): string => `${arch}.${key}`;
   const metadata: Record<string, Value> = {
-    'general.architecture': string('deepseek2'),
+    'general.architecture': string(arch),
     [at('block_count')]: u32(config.num_hidden_layers!),
     [at('context_length')]: u32(config.max_position_embeddings!),
     [at('embedding_length')]: u32(config.hidden_size!),
@@ -170,8 +174,8 @@ beforeAll(async () => {
 afterAll(() => rm(scratch, { recursive: true }));
 
 describe.each([true, false])('K and V made by one matrix: %s', (whole) => {
-  it.each(['deepseek-v2', 'deepseek-v3', 'glm4-moe-lite'])(
-    '%s as deepseek2 gives the logits of the published weights',
+  it.each(['deepseek-v2', 'deepseek-v3', 'glm4-moe-lite', 'mistral4'])(
+    '%s gives the logits of the published weights',
     async (fixture) => {
       const path = join(scratch, `${fixture}-${whole}.gguf`);
       await convert(fixture, path, whole);

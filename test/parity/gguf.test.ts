@@ -46,6 +46,8 @@ const BEHIND = {
 const CASES: readonly Conversion[] = [
   { fixture: 'llama-untied', arch: 'llama', paired: true },
   { fixture: 'llama-tied-f16', arch: 'llama', paired: true },
+  // InternLM 2, whose converter takes its one matrix of q, k and v apart.
+  { fixture: 'llama-untied', arch: 'internlm2', paired: true },
   { fixture: 'llama-bias', arch: 'llama', paired: true },
   { fixture: 'llama-llama3', arch: 'llama', paired: true },
   {

@@ -10,7 +10,7 @@ import { ENCODER_ARCHITECTURES } from './encoder-architectures.js';
 import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
 import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
-import { DEEPSEEK2 } from './latent-architectures.js';
+import { DEEPSEEK2, MISTRAL4 } from './latent-architectures.js';
 import { MAMBA_ARCHITECTURES } from './mamba-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
@@ -25,6 +25,12 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     reads: ['expert_count'],
     // Mixtral is one with experts.
     fields: (read) => mixtral(read) ?? biases(read),
+  },
+  {
+    name: 'internlm2',
+    pairedRows: true,
+    modelType: 'llama',
+    className: 'LlamaForCausalLM',
   },
   {
     name: 'qwen2',
@@ -205,6 +211,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   },
   GEMMA4,
   DEEPSEEK2,
+  MISTRAL4,
   ...EXPERT_ARCHITECTURES,
   ...HYBRID_ARCHITECTURES,
   ...MAMBA_ARCHITECTURES,

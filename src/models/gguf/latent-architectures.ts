@@ -1,9 +1,9 @@
 /**
- * The architecture of GGUF files with latent attention: DeepSeek V2, V3 and R1, Kimi K2, GLM-4.7-Flash. Newer files have the matrix that
+ * The architectures of GGUF files with latent attention: DeepSeek V2, V3 and R1, Kimi K2, GLM-4.7-Flash, and Mistral 4. Newer files have the matrix that
  * K and V are made with in two parts, that of K transposed by head; their lengths of keys and values are those of latents, and those of
  * heads are called so.
  *
- * Source: what llama.cpp's converters write (conversion/deepseek.py), and what its graph takes for granted (src/models/deepseek2.cpp).
+ * Source: what llama.cpp's converters write (conversion/deepseek.py, conversion/mistral3.py), and what its graph takes for granted (src/models/deepseek2.cpp).
  */
 
 import type { JsonObject } from '../../weights/folder-files.js';
@@ -13,6 +13,8 @@ import { experts, hasAny, MLP_NAMES, ROUTER_BIAS, shared } from './expert-archit
 const SOFTMAX = 1;
 /** Files have the part of YaRN's attention factor that the logarithm of the stretch is multiplied with. */
 const LOG_FACTOR = 0.1;
+/** How queries of Mistral 4 grow, which converters leave out. */
+const GROWTH = 0.1;
 
 export const DEEPSEEK2: GgufArchitecture = {
   name: 'deepseek2',
@@ -33,17 +35,46 @@ export const DEEPSEEK2: GgufArchitecture = {
   },
   wholeNames: { [ROUTER_BIAS]: 'mlp.gate.e_score_correction_bias' },
   reads: ['expert_count', 'rope.scaling.yarn_log_multiplier'],
-  fields,
+  fields: deepseek,
 };
 
-function fields(read: MetadataReader, { rope_scaling }: JsonObject): JsonObject {
-  const rotary = read.count('rope.dimension_count') ?? 64;
-  const key = read.count('attention.key_length_mla') ?? read.count('attention.key_length') ?? null;
-  const value = read.count('attention.value_length_mla') ?? read.count('attention.value_length') ?? null;
+export const MISTRAL4: GgufArchitecture = {
+  ...DEEPSEEK2,
+  name: 'mistral4',
+  modelType: 'mistral4',
+  className: 'Mistral4ForCausalLM',
+  reads: ['expert_count', 'rope.scaling.yarn_log_multiplier', 'attention.temperature_scale'],
+  fields: mistral,
+};
+
+function mistral(read: MetadataReader, config: JsonObject): JsonObject {
+  const own = latent(read, config);
+  const scaling = (own.rope_scaling ?? config.rope_scaling) as JsonObject | undefined;
+  const beta = read.number('attention.temperature_scale') ?? GROWTH;
+  return {
+    ...own,
+    ...(scaling === undefined ? {} : { rope_scaling: { ...scaling, llama_4_scaling_beta: beta } }),
+  };
+}
+
+function deepseek(read: MetadataReader, config: JsonObject): JsonObject {
+  const own = latent(read, config);
   // Files of DeepSeek V2 do not say which it is.
   const softmax =
     (read.count('expert_gating_func', 0) || (hasAny(read, ROUTER_BIAS) ? 2 : SOFTMAX)) === SOFTMAX;
-  const groups = read.count('expert_group_count') ?? 1;
+  if (!softmax) return own;
+  return {
+    ...own,
+    model_type: 'deepseek_v2',
+    architectures: ['DeepseekV2ForCausalLM'],
+    topk_method: (own.n_group as number) > 1 ? 'group_limited_greedy' : 'greedy',
+  };
+}
+
+function latent(read: MetadataReader, { rope_scaling }: JsonObject): JsonObject {
+  const rotary = read.count('rope.dimension_count') ?? 64;
+  const key = read.count('attention.key_length_mla') ?? read.count('attention.key_length') ?? null;
+  const value = read.count('attention.value_length_mla') ?? read.count('attention.value_length') ?? null;
   return {
     num_key_value_heads: read.heads,
     head_dim: null,
@@ -59,15 +90,8 @@ function fields(read: MetadataReader, { rope_scaling }: JsonObject): JsonObject 
     first_k_dense_replace: read.count('leading_dense_block_count', 0) ?? 0,
     norm_topk_prob: read.flag('expert_weights_norm') ?? false,
     routed_scaling_factor: read.number('expert_weights_scale') || 1,
-    n_group: groups,
+    n_group: read.count('expert_group_count') ?? 1,
     topk_group: read.count('expert_group_used_count') ?? 1,
-    ...(softmax
-      ? {
-          model_type: 'deepseek_v2',
-          architectures: ['DeepseekV2ForCausalLM'],
-          topk_method: groups > 1 ? 'group_limited_greedy' : 'greedy',
-        }
-      : {}),
     ...stretched(read, rope_scaling as JsonObject | undefined),
   };
 }

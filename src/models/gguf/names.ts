@@ -52,6 +52,9 @@ export function familyName(
     return top === undefined ? name : `${top[part]}.${kind}`;
   }
   const at = `model.layers.${layer}.`;
+  // Where gate and up are one stack, families know it by the hub's name.
+  const experts = /^(.*)\.switch_mlp\.gate_proj$/.exec(names.ffn_gate_exps ?? '')?.[1];
+  if (part === 'ffn_gate_up_exps' && experts !== undefined) return `${at}${experts}.experts.gate_up_proj`;
   const whole = `${part}.${kind}`;
   if (Object.hasOwn(wholeNames, whole)) return at + wholeNames[whole];
   // Within a layer that is computed a tensor without a place is refused: without it the result is another.
