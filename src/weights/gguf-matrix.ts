@@ -61,6 +61,18 @@ function pairedRow(row: number, headRows: number): number {
   return row - within + 2 * (within % half) + (within >= half ? 1 : 0);
 }
 
+/**
+ * Within the first `rotary` rows of each head the two halves of the rotated pairs stand one after the other in the file, and beside one
+ * another where families expect them.
+ */
+export function halvedRows(headRows: number, rotary: number): RowOrder {
+  const of = (row: number): number => {
+    const within = row % headRows;
+    return within >= rotary ? row : row - within + (within % 2) * (rotary / 2) + (within >> 1);
+  };
+  return { within: headRows, of };
+}
+
 export class GgufMatrix implements MatrixSource {
   readonly name: string;
   readonly rows: number;

@@ -11,6 +11,10 @@ export interface GgufArchitecture {
   readonly className: string;
   /** q and k have the rows of a rotated pair beside one another. Default: as they were published. */
   readonly pairedRows?: boolean;
+  /** With positions of several axes, q and k have the halves of rotated pairs one after the other, though families have them side by side. */
+  readonly halvedByAxes?: boolean;
+  /** Where q, k and v are one tensor in the file: families have three. */
+  readonly splitsQkv?: boolean;
   /** Norms that multiply by 1 + w are stored as 1 + w, and decays as they are used. Default: they are as they were published. */
   readonly bakedNorms?: boolean;
   /** Decays alone are stored as they are used. */

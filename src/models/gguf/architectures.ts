@@ -175,7 +175,18 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     fields: (read) => ({ logit_scale: read.number('logit_scale') ?? 0.0625, ...slidingLayers(read, 4) }),
   },
   {
+    name: 'chatglm',
+    modelType: 'glm',
+    className: 'GlmForCausalLM',
+    splitsQkv: true,
+    names: { ffn_up: 'mlp.gate_up_proj' },
+    fields: (read) => ({
+      attention_bias: read.hasTensor('blk.0.attn_q.bias') || read.hasTensor('blk.0.attn_qkv.bias'),
+    }),
+  },
+  {
     name: 'glm4',
+    halvedByAxes: true,
     modelType: 'glm4',
     className: 'Glm4ForCausalLM',
     names: {

@@ -44,7 +44,10 @@ export function ggufConfig(
   const hidden = required('embedding_length');
   const heads = required('attention.head_count');
   const rotated = metadata.count(at('rope.dimension_count'));
-  const headDim = metadata.count(at('attention.key_length')) ?? rotated ?? hidden / heads;
+  const headDim =
+    metadata.count(at('attention.key_length')) ??
+    (hidden % heads === 0 ? hidden / heads : rotated) ??
+    hidden / heads;
   const vocab = shapeOf('token_embd.weight')?.[0];
   if (vocab === undefined) throw missingEmbedding(metadata.path);
   const blocks = required('block_count');

@@ -4,7 +4,7 @@ import type { MatrixSource, VectorSource } from '../../device/weights.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
 import { factorName, GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
-import { pairedRows, type RowOrder } from '../../weights/gguf-matrix.js';
+import { halvedRows, pairedRows, type RowOrder } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture } from './architecture.js';
 import { ggufConfig, type RotationFactors } from './config.js';
@@ -20,7 +20,9 @@ export class GgufSource {
   readonly #names: ReadonlyMap<string, string>;
   /** What the file keeps in lists, by the family's name of each. */
   readonly #numbers: ReadonlyMap<string, number>;
-  readonly #headDim: number;
+  /** What is some of the rows of a tensor, by the family's name of it. */
+  readonly #parts: ReadonlyMap<string, RowOrder>;
+  readonly #rotated: RowOrder | undefined;
   readonly #tiled: TiledHeads | undefined;
   readonly #used = new Set<string>();
 
@@ -28,13 +30,15 @@ export class GgufSource {
     checkpoint: GgufCheckpoint,
     { architecture, config }: ReturnType<typeof ggufConfig>,
     names: ReadonlyMap<string, string>,
+    parts: ReadonlyMap<string, RowOrder>,
   ) {
     this.#checkpoint = checkpoint;
     this.architecture = architecture;
     this.config = config;
     this.#names = names;
     this.#numbers = layerNumbers(checkpoint.metadata, architecture);
-    this.#headDim = config.head_dim as number;
+    this.#parts = parts;
+    this.#rotated = rotatedOrder(architecture, config, checkpoint.metadata);
     this.#tiled =
       architecture.tiledHeads === true ? tiledHeads(checkpoint.metadata, architecture.name) : undefined;
   }
@@ -50,13 +54,18 @@ export class GgufSource {
       const shapeOf = (name: string): readonly number[] | undefined => checkpoint.info(name)?.shape;
       const found = ggufConfig(checkpoint.metadata, shapeOf, storedBlocks(checkpoint), factors);
       const names = new Map<string, string>();
+      const parts = new Map<string, RowOrder>();
       for (const name of checkpoint.names()) {
         if (FACTORS.some((factor) => factor === name)) continue;
-        const shown = familyName(name, found.architecture);
-        if (names.has(shown)) throw twice(path, name, names.get(shown)!);
-        names.set(shown, name);
+        const split = found.architecture.splitsQkv === true ? splitQkv(name, found.config) : undefined;
+        for (const [part, order] of split ?? [[name, undefined] as const]) {
+          const shown = familyName(part, found.architecture);
+          if (names.has(shown)) throw twice(path, name, names.get(shown)!);
+          names.set(shown, name);
+          if (order !== undefined) parts.set(shown, order);
+        }
       }
-      return new GgufSource(checkpoint, found, names);
+      return new GgufSource(checkpoint, found, names, parts);
     } catch (error) {
       await checkpoint.close();
       throw error;
@@ -94,14 +103,15 @@ export class GgufSource {
       const numbers = tensor.shape.reduce((product, size) => product * size, 1);
       return { dtype: tensor.type.name, shape: [numbers], byteLength: tensor.byteLength };
     }
-    const { rows } = this.#order(tensor.name) ?? {};
+    const { rows } = this.#order(name, tensor.name) ?? {};
     const [first, ...inner] = tensor.shape;
+    const share = this.#parts.has(name) ? rows! / first! : 1;
     // Of a convolution, an order is of its numbers.
     const outer = isConv(tensor.name)
       ? (rows ?? 0) / inner.reduce((product, size) => product * size, 1)
       : rows;
     const shape = [rows === undefined ? first! : outer!, ...inner];
-    return { dtype: tensor.type.name, shape, byteLength: tensor.byteLength };
+    return { dtype: tensor.type.name, shape, byteLength: tensor.byteLength * share };
   }
 
   matrix(
@@ -117,7 +127,7 @@ export class GgufSource {
       if (!shown.endsWith('.scale') && this.#names.has(shown)) throw twiceScaled(this.path, factor);
       this.#used.add(shown);
     }
-    return this.#checkpoint.matrix(stored, name, expected, this.#order(stored));
+    return this.#checkpoint.matrix(stored, name, expected, this.#order(name, stored));
   }
 
   vector(name: string, shape?: readonly number[]): VectorSource {
@@ -126,7 +136,7 @@ export class GgufSource {
     const stored = this.#take(name);
     const own = FLAT.test(stored) && same(this.info(name)?.shape, shape);
     const expected = own ? this.#checkpoint.info(stored)!.shape : shape;
-    return this.#checkpoint.vector(stored, name, expected, this.#order(stored));
+    return this.#checkpoint.vector(stored, name, expected, this.#order(name, stored));
   }
 
   /** A head beside the embedding is one of its own: converters leave out what is tied. */
@@ -143,8 +153,10 @@ export class GgufSource {
     await this.#checkpoint.close();
   }
 
-  #order(stored: string): RowOrder | undefined {
-    if (this.architecture.pairedRows === true && isRotated(stored)) return pairedRows(this.#headDim);
+  #order(name: string, stored: string): RowOrder | undefined {
+    const part = this.#parts.get(name);
+    if (part !== undefined) return part;
+    if (this.#rotated !== undefined && isRotated(stored)) return this.#rotated;
     return this.#tiled === undefined ? undefined : tiledOrder(stored, this.#tiled);
   }
 
@@ -153,6 +165,42 @@ export class GgufSource {
     // The checkpoint says what is missing.
     return this.#names.get(name) ?? name;
   }
+}
+
+/** The order of the rows of q and k, where it is another than families have. */
+function rotatedOrder(
+  { name, pairedRows: paired, halvedByAxes }: GgufArchitecture,
+  config: JsonObject,
+  metadata: GgufMetadata,
+): RowOrder | undefined {
+  const headDim = config.head_dim as number;
+  if (paired === true) return pairedRows(headDim);
+  if (halvedByAxes !== true || metadata.value(`${name}.rope.dimension_sections`) === undefined)
+    return undefined;
+  return halvedRows(headDim, metadata.count(`${name}.rope.dimension_count`) ?? headDim);
+}
+
+/** The rows of one tensor of q, k and v, by what each would be called alone; undefined for any other tensor. */
+function splitQkv(
+  name: string,
+  { head_dim, num_attention_heads, num_key_value_heads }: JsonObject,
+): [name: string, order: RowOrder][] | undefined {
+  const [, at, kind] = /^(blk\.\d+\.)attn_qkv\.(weight|bias)$/.exec(name) ?? [];
+  if (at === undefined) return undefined;
+  const heads = num_key_value_heads as number;
+  let first = 0;
+  return (
+    [
+      ['q', num_attention_heads as number],
+      ['k', heads],
+      ['v', heads],
+    ] as const
+  ).map(([letter, count]) => {
+    const start = first;
+    const rows = count * (head_dim as number);
+    first += rows;
+    return [`${at}attn_${letter}.${kind}`, { rows, of: (row) => start + row }];
+  });
 }
 
 /** Of Mamba 2: a list of numbers, though the file has a row for each head or group. */
