@@ -7,7 +7,7 @@ export default defineConfig({
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     // `npm run test:bundlers` and `npm run test:clients`, with configurations of their own.
     exclude: ['test/bundlers/**', 'test/clients/**'],
-    globalSetup: ['test/setup/build.ts'],
+    globalSetup: ['test/setup/build.ts', 'test/setup/checkpoints.ts'],
     pool: 'forks',
     testTimeout: 180_000,
     hookTimeout: 60_000,
