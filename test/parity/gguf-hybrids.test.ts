@@ -1,50 +1,20 @@
 /**
  * GGUF files of models of which only some layers attend, and of two more mixtures: the fixture checkpoints are written with the names and
- * the changes of llama.cpp's converters, and must give the logits that were computed elsewhere. The rules stand here once more, from the
- * converters' side.
+ * the changes of llama.cpp's converters, and must give the logits that were computed elsewhere.
  */
 
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openModel } from '../../src/models/open.js';
-import { Checkpoint } from '../../src/weights/checkpoint.js';
-import { decodeFloats } from '../../src/weights/dtypes.js';
-import { bool, f32, ggufBytes, string, u32, type Value } from '../setup/gguf-writer.js';
-import { GGUF_LAYER_NAMES } from '../setup/published-tensors.js';
+import { bool, f32, u32, type Value } from '../setup/gguf-writer.js';
+import type { Fields, Named } from '../setup/published-tensors.js';
+import { type At, convertHybrid, type HybridConversion, renamed, rotation } from './gguf-hybrid-convert.js';
 import { createReferenceDevice } from './reference-device.js';
-import {
-  decidedTokens,
-  expectedCases,
-  largestDifference,
-  loadFolder,
-  MODEL_FIXTURES,
-  Runner,
-} from './runner.js';
-
-/** Numbers, nearly all. */
-type Fields = Readonly<Record<string, number>>;
-type At = (key: string) => string;
-
-interface Named {
-  readonly name: string;
-  readonly shape: readonly number[];
-  readonly values: Float32Array;
-}
-
-interface Conversion {
-  readonly fixture: string;
-  readonly arch: string;
-  readonly names: Readonly<Record<string, string>>;
-  readonly more: (config: Fields, at: At) => Record<string, Value>;
-  /** What is done to a tensor under its published name; null leaves it to the names. */
-  readonly extra?: Named;
-  readonly change?: (tensor: Named, config: Fields) => readonly Named[] | null;
-}
+import { expectPublished, loadFolder } from './runner.js';
 
 const layerTypes = (config: Fields): readonly string[] => config.layer_types as unknown as string[];
-const rotation = (config: Fields): Fields => config.rope_parameters as unknown as Fields;
 
 const sharedNames = (path: string): Record<string, string> =>
   Object.fromEntries(['gate', 'up', 'down'].map((part) => [`${path}.${part}_proj`, `ffn_${part}_shexp`]));
@@ -122,7 +92,7 @@ function tiled(values: Float32Array, keyHeads: number, heads: number): Float32Ar
 }
 
 /** As both have it: decays as they are used, 1 in norms; of Qwen3.5 value heads tiled, of Qwen3-Next matrices apart. */
-function hybrid(tile: boolean): NonNullable<Conversion['change']> {
+function hybrid(tile: boolean): NonNullable<HybridConversion['change']> {
   return (tensor, config) => {
     const { name, shape } = tensor;
     const layer = /layers\.(\d+)\./.exec(name)?.[1];
@@ -249,7 +219,7 @@ function gemma4(stated: Fields, at: At): Record<string, Value> {
 }
 
 /** Numbers of a layer get endings, gate and up of experts stay joined. */
-const changedGemma4: NonNullable<Conversion['change']> = (tensor) => {
+const changedGemma4: NonNullable<HybridConversion['change']> = (tensor) => {
   const [, layer, path] = /^model\.layers\.(\d+)\.(.*)$/.exec(tensor.name) ?? [];
   const to = {
     layer_scalar: 'layer_output_scale.weight',
@@ -268,7 +238,7 @@ const GEMMA4_FREQUENCIES: Named = {
   values: Float32Array.of(1, 1, 1e30, 1e30, 1e30, 1e30, 1e30, 1e30),
 };
 
-const CASES: readonly Conversion[] = [
+const CASES: readonly HybridConversion[] = [
   ...['gemma4-moe', 'gemma4-shared'].map((fixture) => ({
     fixture,
     arch: 'gemma4',
@@ -351,117 +321,6 @@ const CASES: readonly Conversion[] = [
   },
 ];
 
-const TOP: Record<string, string> = {
-  'model.embed_tokens_per_layer.weight': 'per_layer_token_embd.weight',
-  'model.per_layer_model_projection.weight': 'per_layer_model_proj.weight',
-  'model.per_layer_projection_norm.weight': 'per_layer_proj_norm.weight',
-  'model.embed_tokens.weight': 'token_embd.weight',
-  'model.norm.weight': 'output_norm.weight',
-  'model.embedding_norm.weight': 'token_embd_norm.weight',
-  'lm_head.weight': 'output.weight',
-};
-
-function renamed(name: string, names: Readonly<Record<string, string>>): string {
-  if (TOP[name] !== undefined) return TOP[name];
-  const [, layer, path, kind] = /^model\.layers\.(\d+)\.(.*)\.(weight|bias)$/.exec(name)!;
-  return `blk.${layer}.${names[path!] ?? GGUF_LAYER_NAMES[path!]}.${kind}`;
-}
-
-const STACKED: Record<string, string> = {
-  w1: 'gate',
-  w3: 'up',
-  w2: 'down',
-  gate_proj: 'gate',
-  up_proj: 'up',
-  down_proj: 'down',
-};
-
-async function convert(
-  { fixture, arch, names, more, change, extra }: Conversion,
-  path: string,
-): Promise<void> {
-  const folder = join(MODEL_FIXTURES, fixture);
-  const config = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Fields;
-  const at: At = (key) => `${arch}.${key}`;
-  const { rope_theta: theta = 10_000 } = rotation(config);
-  const heads = config.num_attention_heads!;
-  const metadata: Record<string, Value> = {
-    'general.architecture': string(arch),
-    [at('block_count')]: u32(config.num_hidden_layers!),
-    [at('context_length')]: u32(config.max_position_embeddings!),
-    [at('embedding_length')]: u32(config.hidden_size!),
-    [at('feed_forward_length')]: u32(config.intermediate_size!),
-    [at('attention.head_count')]: u32(heads),
-    [at('attention.head_count_kv')]: u32(config.num_key_value_heads!),
-    [at('attention.key_length')]: u32(config.head_dim ?? config.hidden_size! / heads),
-    [at('attention.layer_norm_rms_epsilon')]: f32(config.rms_norm_eps!),
-    [at('rope.freq_base')]: f32(theta),
-    ...more(config, at),
-  };
-  const tensors: Named[] = extra === undefined ? [] : [extra];
-  const stacks = new Map<string, Named[]>();
-  await using checkpoint = await Checkpoint.open(folder);
-  for (const name of checkpoint.names()) {
-    const info = checkpoint.info(name)!;
-    const bytes = new Uint8Array(info.byteLength);
-    await checkpoint.readBytes(name, 0, bytes);
-    const values = new Float32Array(info.shape.reduce((a, b) => a * b, 1));
-    decodeFloats(bytes, info.dtype.toLowerCase() as 'f32', values);
-    const tensor: Named = { name, shape: info.shape, values };
-    const layer = /layers\.(\d+)\./.exec(name)?.[1];
-    const one = /experts\.\d+\.(\w+)\.weight$/.exec(name)?.[1];
-    if (one !== undefined) {
-      const key = `blk.${layer}.ffn_${STACKED[one]}_exps.weight`;
-      stacks.set(key, [...(stacks.get(key) ?? []), tensor]);
-      continue;
-    }
-    const both = arch === 'gemma4' ? undefined : /experts\.(gate_up|down)_proj$/.exec(name)?.[1];
-    if (both !== undefined) {
-      const [count, rows, cols] = info.shape as [number, number, number];
-      const take = (kind: string, from: number, some: number): void => {
-        const parts = Array.from({ length: count }, (_, expert) => [
-          ...values.subarray((expert * rows + from) * cols, (expert * rows + from + some) * cols),
-        ]);
-        const shape = [count, some, cols];
-        tensors.push({
-          name: `blk.${layer}.ffn_${kind}_exps.weight`,
-          shape,
-          values: Float32Array.from(parts.flat()),
-        });
-      };
-      if (both === 'down') take('down', 0, rows);
-      else {
-        take('gate', 0, rows / 2);
-        take('up', rows / 2, rows / 2);
-      }
-      continue;
-    }
-    if (/expert_bias$|e_score_correction_bias$/.test(name)) {
-      tensors.push({ name: `blk.${layer}.exp_probs_b.bias`, shape: [values.length], values });
-      continue;
-    }
-    const changed = change?.(tensor, config);
-    if (changed != null) tensors.push(...changed);
-    else {
-      // Squeezed: kernels of convolutions, and the row that weighs a shared expert.
-      const flat = info.shape.length === 3 || name.endsWith('shared_expert_gate.weight');
-      const shape = flat ? info.shape.filter((size) => size !== 1) : info.shape;
-      tensors.push({ name: renamed(name, names), shape, values });
-    }
-  }
-  for (const [name, parts] of stacks) {
-    const values = Float32Array.from(parts.flatMap((part) => [...part.values]));
-    tensors.push({ name, shape: [parts.length, ...parts[0]!.shape], values });
-  }
-  const written = tensors.map(({ name, shape, values }) => ({
-    name,
-    shape,
-    type: 0,
-    data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength),
-  }));
-  await writeFile(path, ggufBytes({ metadata, tensors: written }));
-}
-
 let scratch: string;
 beforeAll(async () => {
   scratch = await mkdtemp(join(tmpdir(), 'kvant-gguf-'));
@@ -470,16 +329,10 @@ afterAll(() => rm(scratch, { recursive: true }));
 
 it.each(CASES)('$fixture as $arch gives the logits of the published weights', async (conversion) => {
   const path = join(scratch, `${conversion.fixture}.gguf`);
-  await convert(conversion, path);
+  await convertHybrid(conversion, path);
   await using opened = await openModel(path);
   expect(opened.definition.facts.architecture).toMatch(/ForCausalLM$/);
   await using device = createReferenceDevice();
   const model = await loadFolder(path, device);
-  for (const { prompt, logits, greedy, margins } of expectedCases(conversion.fixture)) {
-    await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
-    const result = await runner.generate(prompt, greedy.length);
-    expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
-    const decided = decidedTokens(greedy, margins, 2e-4);
-    expect(result.tokens.slice(0, decided.length)).toEqual(decided);
-  }
+  await expectPublished(device, model, conversion.fixture);
 });

@@ -15,8 +15,8 @@ import { bool, f32, i32s, string, u32, type Value } from '../setup/gguf-writer.j
 import { type Fields, type Named, paired, published, rowsOf, writeGguf } from '../setup/published-tensors.js';
 import { createReferenceDevice } from './reference-device.js';
 import {
-  decidedTokens,
   expectedCases,
+  expectPublished,
   largestDifference,
   loadFolder,
   MODEL_FIXTURES,
@@ -330,13 +330,7 @@ it.each(CASES)('$fixture as $arch gives the logits of the published weights', as
   expect(opened.definition.facts.architecture).toMatch(/ForCausalLM$/);
   await using device = createReferenceDevice();
   const model = await loadFolder(path, device);
-  for (const { prompt, logits, greedy, margins } of expectedCases(conversion.fixture)) {
-    await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
-    const result = await runner.generate(prompt, greedy.length);
-    expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
-    const decided = decidedTokens(greedy, margins, 2e-4);
-    expect(result.tokens.slice(0, decided.length)).toEqual(decided);
-  }
+  await expectPublished(device, model, conversion.fixture);
 });
 
 it.each(['granite4-h', 'falcon-h1', 'nemotron-h'])(

@@ -2,6 +2,7 @@
 
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { expect } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import { StepInputs } from '../../src/device/step.js';
@@ -193,4 +194,21 @@ export function decidedTokens(
 ): number[] {
   const tie = margins.findIndex((margin) => margin < 2 * bound);
   return tokens.slice(0, tie < 0 ? tokens.length : tie);
+}
+
+/** Whether a model gives what the reference gave for a fixture: the logits of each prompt, and its greedy tokens while they are decided. */
+export async function expectPublished(
+  device: Device,
+  model: Model,
+  fixture: string,
+  options: RunnerOptions = { context: 128, chunk: 48 },
+  bound = 2e-4,
+): Promise<void> {
+  for (const { prompt, logits, greedy, margins } of expectedCases(fixture)) {
+    await using runner = await Runner.create(device, model, options);
+    const result = await runner.generate(prompt, greedy.length);
+    expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(bound);
+    const decided = decidedTokens(greedy, margins, bound);
+    expect(result.tokens.slice(0, decided.length)).toEqual(decided);
+  }
 }

@@ -1,34 +1,23 @@
 /** Clients that are slow, broken or hostile: each costs itself its connection, and is told why where it can be. */
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
-import { pino } from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type ListenOptions, listen, type RunningServer } from '../../src/server/index.js';
+import { type ListenOptions, listen } from '../../src/server/index.js';
 import { answersIn, answerTo, exchange, post, rawClient, untilClosed } from './raw-client.js';
-import { ScriptedEngine } from './scripted-engine.js';
+import { BODY, engine, logged, server, start as startServer } from './raw-server.js';
 
-const BODY = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }] });
 const STREAM = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], stream: true });
 const HEALTH = 'GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n';
 const LAST_HEALTH = 'GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n';
 const HEAD = 'POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n';
 
-let server: RunningServer;
-let engine: ScriptedEngine;
-let logged: Record<string, unknown>[];
 const clients: Socket[] = [];
-afterEach(async () => {
+afterEach(() => {
   for (const client of clients.splice(0)) client.destroy();
-  await server.close(0);
 });
 
-async function start(options: Partial<ListenOptions> = {}): Promise<string> {
-  engine = new ScriptedEngine();
-  logged = [];
-  const log = pino({ level: 'info' }, { write: (line) => logged.push(JSON.parse(line)) });
-  server = await listen({ engine, log, port: 0, bodyLimit: 100_000, ...options });
-  return server.url;
-}
+const start = (options: Partial<ListenOptions> = {}): Promise<string> =>
+  startServer({ bodyLimit: 100_000, ...options });
 function client(text: string): Socket {
   const socket = rawClient(server.url);
   clients.push(socket);

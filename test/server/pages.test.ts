@@ -1,24 +1,9 @@
 /** Web pages that nobody let in get nothing, whatever they send; everybody else is served as before. */
 import { hostname } from 'node:os';
-import { pino } from 'pino';
-import { afterEach, describe, expect, it } from 'vitest';
-import { createApp, type ListenOptions, listen, type RunningServer } from '../../src/server/index.js';
+import { describe, expect, it } from 'vitest';
+import { createApp } from '../../src/server/index.js';
 import { answerTo } from './raw-client.js';
-import { ScriptedEngine } from './scripted-engine.js';
-
-const BODY = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }] });
-
-let server: RunningServer;
-let engine: ScriptedEngine;
-let logged: Record<string, unknown>[];
-afterEach(() => server.close(0));
-
-async function start(options: Partial<ListenOptions> = {}): Promise<void> {
-  engine = new ScriptedEngine();
-  logged = [];
-  const log = pino({ level: 'info' }, { write: (line) => logged.push(JSON.parse(line)) });
-  server = await listen({ engine, log, port: 0, ...options });
-}
+import { BODY, engine, logged, server, start } from './raw-server.js';
 
 interface Asked {
   readonly method?: string;
