@@ -10,9 +10,20 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import { devices } from '../devices/devices.js';
 import { refusal } from '../engine/engine-harness.js';
-import { bool, f32, f32s, i32s, string, strings, u32, type Value } from '../setup/gguf-writer.js';
+import { bool, f32, string, u32, type Value } from '../setup/gguf-writer.js';
 import { GGUF_LAYER_NAMES, type Named, published, writeGguf } from '../setup/published-tensors.js';
 import { embeddingFixture, writeEmbedder } from './fixtures.js';
+import {
+  BERT_NAMES,
+  byteLevel,
+  MODERN_NAMES,
+  modernEnds,
+  pieces,
+  scored,
+  type TokenizerJson,
+  type TokenizerKeys,
+  vocabulary,
+} from './gguf-names.js';
 
 type Json = Record<string, unknown>;
 
@@ -22,99 +33,11 @@ interface Converted {
   readonly names: Readonly<Record<string, string>>;
   readonly pooling: number;
   readonly keys: (config: Json) => Record<string, Value>;
-  readonly tokenizer: (json: TokenizerJson, ids: (token: string) => Value) => Record<string, Value>;
+  readonly tokenizer: TokenizerKeys;
   /** Rows of the table of positions that are left out. */
   readonly behind?: number;
 }
 
-interface TokenizerJson {
-  readonly model: Json & {
-    readonly vocab: Record<string, number> | [string, number][];
-    readonly merges?: string[][];
-  };
-  readonly added_tokens: readonly { readonly id: number; readonly content: string }[];
-}
-
-const NORMAL = 1;
-const CONTROL = 3;
-
-/** All tokens by id, with the types that a converter gives them. */
-function vocabulary(json: TokenizerJson): { tokens: string[]; types: number[] } {
-  const { vocab } = json.model;
-  const tokens: string[] = Array.isArray(vocab)
-    ? vocab.map(([piece]) => piece)
-    : Object.entries(vocab).reduce<string[]>((list, [piece, id]) => {
-        list[id] = piece;
-        return list;
-      }, []);
-  for (const { id, content } of json.added_tokens) tokens[id] = content;
-  const special = new Set(json.added_tokens.map(({ id }) => id));
-  return { tokens, types: tokens.map((_, id) => (special.has(id) ? CONTROL : NORMAL)) };
-}
-
-const pieces: Converted['tokenizer'] = (json, ids) => {
-  const { tokens, types } = vocabulary(json);
-  const phantom = (token: string, id: number): string =>
-    types[id] === CONTROL ? token : token.startsWith('##') ? token.slice(2) : `\u2581${token}`;
-  return {
-    'tokenizer.ggml.model': string('bert'),
-    'tokenizer.ggml.pre': string('jina-v2-en'),
-    'tokenizer.ggml.tokens': strings(tokens.map(phantom)),
-    'tokenizer.ggml.token_type': i32s(types),
-    'tokenizer.ggml.unknown_token_id': ids('[UNK]'),
-    'tokenizer.ggml.seperator_token_id': ids('[SEP]'),
-    'tokenizer.ggml.padding_token_id': ids('[PAD]'),
-    'tokenizer.ggml.cls_token_id': ids('[CLS]'),
-  };
-};
-
-const byteLevel =
-  (pre: string, more: (ids: (token: string) => Value) => Record<string, Value>): Converted['tokenizer'] =>
-  (json, ids) => {
-    const { tokens, types } = vocabulary(json);
-    return {
-      'tokenizer.ggml.model': string('gpt2'),
-      'tokenizer.ggml.pre': string(pre),
-      'tokenizer.ggml.tokens': strings(tokens),
-      'tokenizer.ggml.token_type': i32s(types),
-      'tokenizer.ggml.merges': strings(json.model.merges!.map((merge) => merge.join(' '))),
-      ...more(ids),
-    };
-  };
-
-const scored: Converted['tokenizer'] = (json, ids) => {
-  const { tokens, types } = vocabulary(json);
-  const vocab = json.model.vocab as [string, number][];
-  const unknown = tokens.indexOf('<unk>');
-  return {
-    'tokenizer.ggml.model': string('t5'),
-    'tokenizer.ggml.pre': string('default'),
-    'tokenizer.ggml.tokens': strings(tokens),
-    'tokenizer.ggml.token_type': i32s(types.map((type, id) => (id === unknown ? 2 : type))),
-    'tokenizer.ggml.scores': f32s(vocab.map(([, score]) => score)),
-    'tokenizer.ggml.add_space_prefix': bool(true),
-    'tokenizer.ggml.remove_extra_whitespaces': bool(false),
-    'tokenizer.ggml.bos_token_id': ids('<s>'),
-    'tokenizer.ggml.eos_token_id': ids('</s>'),
-    'tokenizer.ggml.unknown_token_id': ids('<unk>'),
-    'tokenizer.ggml.seperator_token_id': ids('</s>'),
-  };
-};
-
-const BERT_NAMES = {
-  'embeddings.word_embeddings': 'token_embd',
-  'embeddings.LayerNorm': 'token_embd_norm',
-  'embeddings.token_type_embeddings': 'token_types',
-  'embeddings.position_embeddings': 'position_embd',
-  'attention.self.query': 'attn_q',
-  'attention.self.key': 'attn_k',
-  'attention.self.value': 'attn_v',
-  'attention.output.dense': 'attn_output',
-  'attention.output.LayerNorm': 'attn_output_norm',
-  'intermediate.dense': 'ffn_up',
-  'output.dense': 'ffn_down',
-  'output.LayerNorm': 'layer_output_norm',
-};
 const number = (config: Json, ...names: string[]): number =>
   names.map((name) => config[name]).find((value) => typeof value === 'number') as number;
 
@@ -148,17 +71,7 @@ const MODELS: Record<string, Converted> = {
   },
   modernbert: {
     arch: 'modern-bert',
-    names: {
-      'embeddings.tok_embeddings': 'token_embd',
-      'embeddings.norm': 'token_embd_norm',
-      final_norm: 'output_norm',
-      'attn.Wqkv': 'attn_qkv',
-      'attn.Wo': 'attn_output',
-      attn_norm: 'attn_norm',
-      mlp_norm: 'ffn_norm',
-      'mlp.Wi': 'ffn_up',
-      'mlp.Wo': 'ffn_down',
-    },
+    names: MODERN_NAMES,
     pooling: 1,
     keys: (config) => ({
       'modern-bert.attention.sliding_window': u32(number(config, 'local_attention')),
@@ -167,14 +80,7 @@ const MODELS: Record<string, Converted> = {
       'modern-bert.rope.scaling.type': string('none'),
       'modern-bert.hidden_activation': string('gelu'),
     }),
-    tokenizer: byteLevel('modern-bert', (ids) => ({
-      'tokenizer.ggml.add_bos_token': bool(true),
-      'tokenizer.ggml.add_eos_token': bool(true),
-      'tokenizer.ggml.add_sep_token': bool(true),
-      'tokenizer.ggml.bos_token_id': ids('[CLS]'),
-      'tokenizer.ggml.eos_token_id': ids('[SEP]'),
-      'tokenizer.ggml.seperator_token_id': ids('[SEP]'),
-    })),
+    tokenizer: byteLevel('modern-bert', modernEnds),
   },
   qwen3: {
     arch: 'qwen3',
@@ -299,9 +205,9 @@ describe('what is refused', () => {
     );
   };
 
-  it('says no pooling where the file says none, or ranks', async () => {
-    for (const type of [0, 4])
-      expect(await load({ 'bert.pooling_type': u32(type) })).toMatchObject({ code: 'invalid-parameter' });
+  it('says no pooling where the file says none, and no head where it ranks without one', async () => {
+    expect(await load({ 'bert.pooling_type': u32(0) })).toMatchObject({ code: 'invalid-parameter' });
+    expect(await load({ 'bert.pooling_type': u32(4) })).toMatchObject({ code: 'rerank-unsupported' });
     expect(await load({ 'bert.pooling_type': u32(9) })).toMatchObject({ code: 'model-config' });
   });
 });

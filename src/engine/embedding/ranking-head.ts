@@ -45,7 +45,7 @@ const HEADS: Readonly<Record<string, HeadNames>> = {
  * @example (await readRankingHead('bge-reranker-v2-m3'))?.pooling // 'cls'
  */
 export async function readRankingHead(folder: string): Promise<RankingHead | null> {
-  if (await isGgufFile(folder)) return null;
+  if (await isGgufFile(folder)) return await (await import('./gguf-layers.js')).ggufRankingHead(folder);
   const config = await readOptionalJsonFile(folder, 'config.json');
   const [architecture] = Array.isArray(config?.architectures) ? config.architectures : [];
   const names = HEADS[String(architecture)];

@@ -88,12 +88,10 @@ async function ofGguf(path: string): Promise<EmbeddingSettings | null> {
   if (type >= POOLING_TYPES.length) throw file.metadata.odd(key, 'a number below 5');
   const pooling = POOLING_TYPES[type] ?? null;
   if (pooling === null) return null;
-  const dense = [...file.tensors.keys()].find((name) => /^dense_\d+\./.test(name));
-  if (dense !== undefined)
-    throw unsupported(path, dense, 'a matrix behind the pooling, as a tensor of a GGUF file');
+  const dense = [...file.tensors.keys()].some((name) => /^dense_\d+\./.test(name));
   return {
     pooling,
-    dense: [],
+    dense: dense ? await (await import('./gguf-layers.js')).ggufDenseLayers(path) : [],
     normalize: true,
     maxTokens: null,
     prompts: {},

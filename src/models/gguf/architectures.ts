@@ -15,6 +15,21 @@ import { MAMBA_ARCHITECTURES } from './mamba-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
 const SANDWICH = { ffn_norm: 'pre_feedforward_layernorm' };
+const GEMMA3: GgufArchitecture = {
+  name: 'gemma3',
+  bakedNorms: true,
+  names: SANDWICH,
+  modelType: 'gemma3_text',
+  className: 'Gemma3ForCausalLM',
+  fields: (read) => ({
+    sliding_window: read.count('attention.sliding_window') ?? 1024,
+    sliding_window_pattern: read.count('attention.sliding_window_pattern') ?? 6,
+    rope_local_base_freq: read.number('rope.freq_base_swa') ?? 10_000,
+    final_logit_softcapping: read.number('final_logit_softcapping') ?? null,
+    query_pre_attn_scalar: gemmaScalar(read, 62),
+  }),
+};
+
 export const ARCHITECTURES: readonly GgufArchitecture[] = [
   {
     name: 'llama',
@@ -55,19 +70,14 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
       query_pre_attn_scalar: gemmaScalar(read, 46),
     }),
   },
+  GEMMA3,
+  // EmbeddingGemma.
   {
-    name: 'gemma3',
-    bakedNorms: true,
-    names: SANDWICH,
-    modelType: 'gemma3_text',
-    className: 'Gemma3ForCausalLM',
-    fields: (read) => ({
-      sliding_window: read.count('attention.sliding_window') ?? 1024,
-      sliding_window_pattern: read.count('attention.sliding_window_pattern') ?? 6,
-      rope_local_base_freq: read.number('rope.freq_base_swa') ?? 10_000,
-      final_logit_softcapping: read.number('final_logit_softcapping') ?? null,
-      query_pre_attn_scalar: gemmaScalar(read, 62),
-    }),
+    ...GEMMA3,
+    name: 'gemma-embedding',
+    className: 'Gemma3TextModel',
+    reads: ['attention.causal'],
+    fields: (read, config) => ({ ...GEMMA3.fields!(read, config), use_bidirectional_attention: true }),
   },
   {
     name: 'granite',

@@ -104,10 +104,16 @@ export function unigram(
 }
 
 /**
- * What stands before and behind a text: `[CLS]` and `[SEP]`, or what the file has in their place.
+ * What stands before and behind a text: `[CLS]` and `[SEP]`, or what the file has in their place. Between the two texts of a pair it is
+ * `[SEP]` once.
+ * @param twice there it is twice, as RoBERTa has it
  * @returns null where the file wants neither
  */
-export function enclosed(metadata: TokenizerMetadata, tokens: readonly string[]): JsonObject | null {
+export function enclosed(
+  metadata: TokenizerMetadata,
+  tokens: readonly string[],
+  twice: boolean,
+): JsonObject | null {
   const idOf = (keys: readonly string[], usual: string): number | undefined => {
     for (const key of keys) {
       const id = metadata.count(`${AT}${key}_token_id`, 0);
@@ -124,10 +130,12 @@ export function enclosed(metadata: TokenizerMetadata, tokens: readonly string[])
     id === undefined ? [] : [{ SpecialToken: { id: tokens[id]!, type_id: 0 } }];
   const ids = [begin, end].filter((id) => id !== undefined);
   if (ids.length === 0) return null;
+  const text = (name: 'A' | 'B'): JsonObject => ({ Sequence: { id: name, type_id: 0 } });
+  const single = [...special(begin), text('A'), ...special(end)];
   return {
     type: 'TemplateProcessing',
-    single: [...special(begin), { Sequence: { id: 'A', type_id: 0 } }, ...special(end)],
-    pair: [],
+    single,
+    pair: [...single, ...(twice ? special(end) : []), text('B'), ...special(end)],
     special_tokens: Object.fromEntries(
       ids.map((id) => [tokens[id]!, { id: tokens[id]!, ids: [id], tokens: [tokens[id]!] }]),
     ),

@@ -58,7 +58,7 @@ export function ggufText(metadata: TokenizerMetadata): GgufText {
       normalizer: made.normalizer,
       pre_tokenizer: made.preTokenizer,
       post_processor: made.encloses
-        ? enclosed(metadata, tokens)
+        ? enclosed(metadata, tokens, model === 't5' || metadata.text(`${AT}pre`) === 'roberta-bpe')
         : addEos && end !== undefined
           ? withEnd(end, tokens.indexOf(end))
           : null,
