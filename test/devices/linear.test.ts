@@ -124,8 +124,14 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
 
   it('reads x as it is where a product is exact, and adds it up in one order', async () => {
     const random = new Random(17);
-    const cols = 128;
-    for (const format of [FORMATS[2]!, { kind: 'affine', bits: 8, groupSize: 64, dtype: 'bf16' } as const]) {
+    const codes = { kind: 'affine', bits: 8, groupSize: 64, dtype: 'bf16' } as const;
+    // Wide rows have more lanes.
+    for (const [cols, format] of [
+      [128, FORMATS[2]!],
+      [128, codes],
+      [2112, codes],
+      [520, FORMATS[0]!],
+    ] as const) {
       const { source, values } = randomMatrix(random, 27, cols, format);
       const matrix = await device.loadMatrix([source], { use: 'linear' });
       // More than a kernel of few rows is made for.

@@ -36,15 +36,18 @@ const EXACT_ROWS = 64;
 const EXACT_TILE = { rows: 8, features: 4 } as const;
 /** Of weights that are unpacked 32 at a time: a lane keeps as many numbers of each row. */
 const EXACT_WIDE_TILE = { rows: 4, features: 4 } as const;
+/** Lanes along K of an exact product whose rows have a piece for each: a router has few features, and would wait for its weights with fewer. */
+const EXACT_LANES = 64;
 
 /** For products whose x is never rounded: of routers, and of heads each by itself without matrices. Its order of sums knows nothing of the rows. */
 export function exactLinear(shape: LinearShape): Kernel {
   // A workgroup's features are one head's.
   const { heads } = shape;
+  const lanes = shape.k / pieceOf(shape.weight).cols >= EXACT_LANES ? EXACT_LANES : LANES;
   if (shape.rows < EXACT_ROWS || (heads && heads.rows % 16 !== 0))
-    return buildGemv(shape, DETERMINISTIC_ROWS);
+    return buildGemv(shape, DETERMINISTIC_ROWS, { lanes, groups: 64 / lanes });
   const tile = pieceOf(shape.weight).cols <= 8 ? EXACT_TILE : EXACT_WIDE_TILE;
-  return buildGemv(shape, tile.rows, tile.features);
+  return buildGemv(shape, tile.rows, { own: tile.features, lanes });
 }
 
 function plain(shape: LinearShape): boolean {
@@ -140,11 +143,23 @@ function kernelOf(
   };
 }
 
-/** 64 threads: `own` times 4 features, 16 lanes along K for each, every lane a sum for each row and each of its own features. */
-function buildGemv(shape: LinearShape, rowsAtOnce: number, own = 1): Kernel {
-  const LANES = 16;
-  const GROUPS = 4;
-  const FEATURES = GROUPS * own;
+/** Lanes along K, and groups of them, of a portable GEMV. */
+const LANES = 16;
+const GROUPS = 4;
+/** Rows whose sums are put together at once by many lanes, where each lane has several features. */
+const ROWS_OF_MANY = 2;
+
+/**
+ * `groups` of `lanes` along K, with `own` features each: every lane has a sum for each row and each of its own features. Those of 16 lanes are
+ * added in order, those of more two by two.
+ */
+function buildGemv(
+  shape: LinearShape,
+  rowsAtOnce: number,
+  { own = 1, lanes = LANES, groups = GROUPS }: { own?: number; lanes?: number; groups?: number } = {},
+): Kernel {
+  const FEATURES = groups * own;
+  const threads = lanes * groups;
   const { weight } = shape;
   const frame = frameOf(shape);
   const piece = pieceOf(weight);
@@ -176,9 +191,40 @@ function buildGemv(shape: LinearShape, rowsAtOnce: number, own = 1): Kernel {
     const blocks = features.map((j) => `{ let g = min(f + ${j}u, n - 1u);\n${read('g')}\n${feature(j)} }`);
     return [kept, ...blocks].join('\n');
   };
+  // Sums of all lanes of some rows, in workgroup memory; then a thread has one (feature, row).
+  const atOnce = lanes === LANES || own === 1 ? rowsAtOnce : ROWS_OF_MANY;
+  const place = (feature: string, lane: string, r: string): string =>
+    `part[(${feature} * ${lanes}u + ${lane}) * ${atOnce}u + ${r}]`;
+  const ownPlace = (j: number, lane: string, r: number): string =>
+    place(own === 1 ? `(lid / ${lanes}u)` : `(lid / ${lanes}u * ${own}u + ${j}u)`, lane, `${r}u`);
+  const roundOf = (from: number): string => {
+    const rows = Array.from({ length: atOnce }, (_, r) => r);
+    const all = (f: (j: number, r: number) => string): string =>
+      rows.flatMap((r) => features.map((j) => f(j, r))).join('\n');
+    const halved = `for (var w = ${lanes / 2}u; w > 0u; w >>= 1u) {
+    if (lane < w) { ${all((j, r) => `${ownPlace(j, 'lane', r)} += ${ownPlace(j, '(lane + w)', r)};`)} }
+    workgroupBarrier();
+  }`;
+    const inOrder = `for (var l = 1u; l < ${lanes}u; l++) { sum += ${place('feature', 'l', 'r')}; }`;
+    return `${all((j, r) => `${ownPlace(j, 'lane', r)} = ${sum(from + r, j)};`)}
+  workgroupBarrier();
+  ${lanes === LANES ? '' : halved}
+  for (var i = lid; i < ${FEATURES * atOnce}u; i += ${threads}u) {
+    let r = i % ${atOnce}u;
+    let feature = i / ${atOnce}u;
+    let g = first + feature;
+    let m = row_start + ${from}u + r;
+    if (g < n && m < rows) {
+      var sum = ${place('feature', '0u', 'r')};
+      ${lanes === LANES ? inOrder : ''}
+      ${frame.store('sum')}
+    }
+  }`;
+  };
+  const rounds = Array.from({ length: rowsAtOnce / atOnce }, (_, i) => roundOf(i * atOnce));
   const wgsl = `${frame.head}
-var<workgroup> part: array<f32, ${LANES * FEATURES * rowsAtOnce}>;
-@compute @workgroup_size(${LANES * GROUPS})
+var<workgroup> part: array<f32, ${lanes * FEATURES * atOnce}>;
+@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   ${frame.sizes}
@@ -186,28 +232,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row_start = wid.z * ${rowsAtOnce}u;
   if (first >= n || row_start >= rows) { return; }
   ${frame.headOf}
-  let lane = lid % ${LANES}u;
-  let f = first + lid / ${LANES}u${own === 1 ? '' : ` * ${own}u`};
+  let lane = lid % ${lanes}u;
+  let f = first + lid / ${lanes}u${own === 1 ? '' : ` * ${own}u`};
   ${each((r) => `${features.map((j) => `var ${sum(r, j)} = 0.0;`).join(' ')} let row${r} = min(row_start + ${r}u, rows - 1u);`)}
   if (f < n) {
-    for (var p = lane; p < pieces; p += ${LANES}u) {
+    for (var p = lane; p < pieces; p += ${lanes}u) {
       ${own === 1 ? ownFeature() : ownFeatures()}
     }
   }
-  ${each((r) => features.map((j) => `part[${own === 1 ? 'lid' : `((lid / ${LANES}u * ${own}u + ${j}u) * ${LANES}u + lane)`} * ${rowsAtOnce}u + ${r}u] = ${sum(r, j)};`).join('\n'))}
-  workgroupBarrier();
-  // A thread adds the lanes of one (feature, row), in order.
-  for (var i = lid; i < ${FEATURES * rowsAtOnce}u; i += ${LANES * GROUPS}u) {
-    let r = i % ${rowsAtOnce}u;
-    let feature = i / ${rowsAtOnce}u;
-    let g = first + feature;
-    let m = row_start + r;
-    if (g < n && m < rows) {
-      var sum = 0.0;
-      for (var l = 0u; l < ${LANES}u; l++) { sum += part[(feature * ${LANES}u + l) * ${rowsAtOnce}u + r]; }
-      ${frame.store('sum')}
-    }
-  }
+  ${rounds.join('\n  workgroupBarrier();\n  ')}
 }`;
   return kernelOf(shape, frame, `linear gemv ${rowsAtOnce}`, wgsl, FEATURES, rowsAtOnce);
 }
