@@ -10,7 +10,7 @@
 
 import type { AttentionShape, QueryGrowth, Tensor } from '../../device/graph.js';
 import type { StackedRows } from '../layout.js';
-import type { LayerLayout, LayerPart } from './layout-builder.js';
+import type { LayerLayout } from './layout-builder.js';
 import type { Layer } from './stack.js';
 
 export interface LatentShape {
@@ -44,19 +44,19 @@ const cached = (shape: LatentShape): AttentionShape => ({
 export function latentWeights(at: LayerLayout, hiddenSize: number, shape: LatentShape): void {
   const { heads, rotaryDim, plainDim, valueDim, kvRank, qRank } = shape;
   const queries = heads * (rotaryDim + plainDim);
-  if (qRank === null)
-    at.matrix('attention', 'q', hiddenSize, [{ tensor: 'self_attn.q_proj', rows: queries }]);
-  else {
-    at.matrix('attention', 'q-latent', hiddenSize, [{ tensor: 'self_attn.q_a_proj', rows: qRank }]);
+  // What reads a normed row: q or its latent, the latent of K and V, what of a key rotates.
+  const first =
+    qRank === null
+      ? { tensor: 'self_attn.q_proj', rows: queries }
+      : { tensor: 'self_attn.q_a_proj', rows: qRank };
+  at.matrix('attention', 'latents', hiddenSize, [
+    first,
+    { tensor: 'self_attn.kv_a_proj_with_mqa', rows: kvRank + rotaryDim },
+  ]);
+  if (qRank !== null) {
     at.norm('q-latent-norm', 'self_attn.q_a_layernorm', qRank);
     at.matrix('attention', 'q', qRank, [{ tensor: 'self_attn.q_b_proj', rows: queries }]);
   }
-  const of = kvRank + rotaryDim;
-  const part = (take: number, from: number): readonly LayerPart[] => [
-    { tensor: 'self_attn.kv_a_proj_with_mqa', rows: take, pick: { take, of, from } },
-  ];
-  at.matrix('attention', 'kv-latent', hiddenSize, part(kvRank, 0));
-  at.matrix('attention', 'k-rotary', hiddenSize, part(rotaryDim, kvRank));
   at.norm('kv-latent-norm', 'self_attn.kv_a_layernorm', kvRank);
   // Of kv_b_proj a head has rows of K, then rows of V. Some converters have the parts as they are used here.
   const each = plainDim + valueDim;
@@ -102,21 +102,25 @@ export function attendLatent(
   const { ops } = at;
   const { heads, rotaryDim, plainDim, kvRank, qRank } = shape;
   const headDim = latentDim(shape);
-  const latent = (name: string): Tensor =>
-    ops.rmsNorm(at.linear(normed, name), at.vector(`${name}-norm`), EPS);
-  const q = at.linear(qRank === null ? normed : latent('q-latent'), 'q');
+  const latents = at.linear(normed, 'latents');
+  const ofQ = latents.cols - kvRank - rotaryDim;
+  const queries = (from: number): Tensor => {
+    const run = { x: latents, from: 0, to: 0, cols: from, count: 1, fromStep: 0, toStep: from };
+    return at.linear(ops.rmsNorm(ops.columns(from, [run]), at.vector('q-latent-norm'), EPS), 'q');
+  };
+  const q = qRank === null ? latents : queries(qRank);
   const of = { heads, step: plainDim + rotaryDim };
   const absorbed = ops.headLinear(q, at.matrix('k-heads'), of);
-  const c = latent('kv-latent');
-  const rotary = at.linear(normed, 'k-rotary');
+  const latent = { from: ofQ, cols: kvRank, groups: 1, weight: at.vector('kv-latent-norm'), bias: null };
+  const c = ops.norm(latents, 'rms', [latent], EPS);
   const each = { count: heads, toStep: headDim };
-  const key = { count: 1, fromStep: 0, toStep: 0, from: 0 };
+  const key = { x: c, count: 1, fromStep: 0 };
   const keys = heads * headDim;
   const qk = ops.columns(keys + headDim, [
     { ...each, x: q, fromStep: of.step, from: plainDim, to: 0, cols: rotaryDim },
     { ...each, x: absorbed, fromStep: kvRank, from: 0, to: rotaryDim, cols: kvRank },
-    { ...key, x: rotary, toStep: rotaryDim, to: keys, cols: rotaryDim },
-    { ...key, x: c, toStep: kvRank, to: keys + rotaryDim, cols: kvRank },
+    { ...key, from: ofQ + kvRank, toStep: rotaryDim, to: keys, cols: rotaryDim },
+    { ...key, from: ofQ, toStep: kvRank, to: keys + rotaryDim, cols: kvRank },
   ]);
   const cache = { layer: at.cache('kv'), ...cached(shape) };
   const rotated = ops.ropeAppend(qk, { ...cache, rope: at.rope(rope), queryGrowth });
