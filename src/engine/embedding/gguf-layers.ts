@@ -3,8 +3,7 @@
 import { KvantError } from '../../errors.js';
 import { dequantiseRows } from '../../weights/dequantise.js';
 import { GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
-import type { RankingHead } from './ranking-head.js';
-import type { DenseActivation, DenseLayer } from './vectors.js';
+import type { DenseActivation, DenseLayer, RankingHead } from './vectors.js';
 
 /** `pooling_type` of a model that ranks. */
 const RANKS = 4;

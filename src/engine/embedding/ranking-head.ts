@@ -15,14 +15,8 @@ import {
   dense,
   layerNorm,
   type NormLayer,
+  type RankingHead,
 } from './vectors.js';
-
-export interface RankingHead {
-  readonly pooling: Pooling;
-  readonly first: DenseLayer;
-  readonly norm: NormLayer | null;
-  readonly last: DenseLayer;
-}
 
 /** Where a head's tensors are, and what stands between its matrices. */
 interface HeadNames {

@@ -12,7 +12,8 @@ import type { EngineInfo } from '../types.js';
 import { QUEUE_OPTIONS, type QueueOptions, takes } from './embed-request.js';
 import type { EmbedUsage } from './embedder.js';
 import { many } from './many.js';
-import { type RankingHead, scoreOf } from './ranking-head.js';
+import { scoreOf } from './ranking-head.js';
+import type { RankingHead } from './vectors.js';
 
 export interface RerankOptions extends QueueOptions {
   /** What the documents are wanted for. Default: passages that answer a web search. */

@@ -1,6 +1,7 @@
 /** From a pooled hidden state to an embedding or a score: dense layers, norms, a cut, a length of 1. Sums are float64, in the order of columns. */
 
 import { KvantError } from '../../errors.js';
+import type { Pooling } from '../pooling.js';
 
 export const DENSE_ACTIVATIONS = ['identity', 'tanh', 'relu', 'gelu', 'sigmoid'] as const;
 export type DenseActivation = (typeof DENSE_ACTIVATIONS)[number];
@@ -45,6 +46,14 @@ export interface NormLayer {
   readonly weight: Float32Array;
   readonly bias: Float32Array | null;
   readonly eps: number;
+}
+
+/** Behind the pooled hidden state of an encoder that ranks. */
+export interface RankingHead {
+  readonly pooling: Pooling;
+  readonly first: DenseLayer;
+  readonly norm: NormLayer | null;
+  readonly last: DenseLayer;
 }
 
 export function layerNorm(x: Float32Array, { weight, bias, eps }: NormLayer): Float32Array {
