@@ -1,5 +1,5 @@
 import { madd, sumLanes } from './math';
-import { lengthOf, loadTile, scanTiles, softplus, startOf, stateOf, storeTile, TILE } from './recurrent';
+import { lengthOf, loadTile, positionOf, scanTiles, softplus, startOf, stateOf, storeTile, TILE } from './recurrent';
 
 /**
  * The gated delta rule (`gated-delta` of ../../graph.ts). A thread takes columns of a state through all tokens (`scanTiles`). A
@@ -19,7 +19,9 @@ function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): 
   const cols = load<u32>(p, 56);
   const state: usize = stateOf(p, s) + load<u32>(p, 60) + (head * rows * cols + from) * 4;
   const bytes = count * 4;
-  loadTile(p, s, state, tile, rows, cols, bytes);
+  // One token takes the state where it lies.
+  const inPlace = count == TILE && lengthOf(p, s) == 1 && positionOf(p, s) != 0;
+  if (!inPlace) loadTile(p, s, state, tile, rows, cols, bytes);
   const q: usize = tile + TILE * rows * 4;
   const k: usize = q + rows * 4;
   const width = (2 * keyHeads * rows + heads * cols) * 4;
@@ -38,10 +40,11 @@ function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): 
     const alpha = <f32>Math.exp(<f64>rate * softplus(<f64>load<f32>(gates + (heads + head) * 4) + <f64>shift));
     const v: usize = x + (2 * keyHeads * rows + head * cols + from) * 4;
     const out: usize = load<u32>(p, 36) + (t * heads * cols + head * cols + from) * 4;
-    if (count == TILE) four(tile, q, k, v, out, rows, alpha, beta);
+    if (inPlace) four(state, cols * 4, q, k, v, out, rows, alpha, beta);
+    else if (count == TILE) four(tile, TILE * 4, q, k, v, out, rows, alpha, beta);
     else for (let c: usize = 0; c < bytes; c += 16) one(tile + c, q, k, v + c, out + c, rows, alpha, beta);
   }
-  storeTile(state, tile, rows, cols, bytes);
+  if (!inPlace) storeTile(state, tile, rows, cols, bytes);
 }
 
 /** `x / √(Σx² + 1e-6) · by` */
@@ -73,26 +76,23 @@ function one(tile: usize, q: usize, k: usize, v: usize, out: usize, rows: u32, a
   v128.store(out, o);
 }
 
-/** The same for the 16 columns of a whole tile, each as `one` has it. */
-function four(tile: usize, q: usize, k: usize, v: usize, out: usize, rows: u32, alpha: f32, beta: f32): void {
+/**
+ * The same for the 16 columns of a whole tile, each as `one` has it. `stride`: bytes from row to row. What has decayed is not stored between
+ * the two loops but computed twice, which gives the same bits.
+ */
+function four(
+  tile: usize, stride: usize, q: usize, k: usize, v: usize, out: usize, rows: u32, alpha: f32, beta: f32,
+): void {
   const a = f32x4.splat(alpha);
   const zero = f32x4.splat(0);
   let r0 = zero, r1 = zero, r2 = zero, r3 = zero;
-  for (let i: u32 = 0; i < rows; i++) {
-    const at: usize = tile + i * TILE * 4;
+  let at = tile;
+  for (let i: u32 = 0; i < rows; i++, at += stride) {
     const by = v128.load32_splat(k + i * 4);
-    const s0 = f32x4.mul(v128.load(at), a);
-    const s1 = f32x4.mul(v128.load(at, 16), a);
-    const s2 = f32x4.mul(v128.load(at, 32), a);
-    const s3 = f32x4.mul(v128.load(at, 48), a);
-    v128.store(at, s0);
-    v128.store(at, s1, 16);
-    v128.store(at, s2, 32);
-    v128.store(at, s3, 48);
-    r0 = madd(s0, by, r0);
-    r1 = madd(s1, by, r1);
-    r2 = madd(s2, by, r2);
-    r3 = madd(s3, by, r3);
+    r0 = madd(f32x4.mul(v128.load(at), a), by, r0);
+    r1 = madd(f32x4.mul(v128.load(at, 16), a), by, r1);
+    r2 = madd(f32x4.mul(v128.load(at, 32), a), by, r2);
+    r3 = madd(f32x4.mul(v128.load(at, 48), a), by, r3);
   }
   const b = f32x4.splat(beta);
   const d0 = f32x4.mul(f32x4.sub(v128.load(v), r0), b);
@@ -100,14 +100,14 @@ function four(tile: usize, q: usize, k: usize, v: usize, out: usize, rows: u32, 
   const d2 = f32x4.mul(f32x4.sub(v128.load(v, 32), r2), b);
   const d3 = f32x4.mul(f32x4.sub(v128.load(v, 48), r3), b);
   let o0 = zero, o1 = zero, o2 = zero, o3 = zero;
-  for (let i: u32 = 0; i < rows; i++) {
-    const at: usize = tile + i * TILE * 4;
+  at = tile;
+  for (let i: u32 = 0; i < rows; i++, at += stride) {
     const key = v128.load32_splat(k + i * 4);
     const query = v128.load32_splat(q + i * 4);
-    const s0 = madd(key, d0, v128.load(at));
-    const s1 = madd(key, d1, v128.load(at, 16));
-    const s2 = madd(key, d2, v128.load(at, 32));
-    const s3 = madd(key, d3, v128.load(at, 48));
+    const s0 = madd(key, d0, f32x4.mul(v128.load(at), a));
+    const s1 = madd(key, d1, f32x4.mul(v128.load(at, 16), a));
+    const s2 = madd(key, d2, f32x4.mul(v128.load(at, 32), a));
+    const s3 = madd(key, d3, f32x4.mul(v128.load(at, 48), a));
     v128.store(at, s0);
     v128.store(at, s1, 16);
     v128.store(at, s2, 32);
