@@ -53,7 +53,11 @@ export function addEngineFlags(command: Command): Command {
         .default('auto'),
     )
     .option('--software-gpu', 'let --device webgpu run on a software adapter (SwiftShader); slow, for tests')
-    .option('--threads <n>', 'CPU threads that compute (default: all cores)', integer(1, 256))
+    .option(
+      '--threads <n>',
+      'CPU threads that compute (default: all cores; beside a GPU three quarters of them)',
+      integer(1, 256),
+    )
     .option(
       '--cpu-experts <layers>',
       'GPU: keep the experts of the first so many layers in host memory, computed on the CPU',

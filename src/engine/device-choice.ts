@@ -42,7 +42,7 @@ async function openGpu(
 ): Promise<Device> {
   const { createWebGpuDevice } = await import('../device/webgpu/index.js');
   const { precision, deterministic, cpuExperts = 0 } = wanted;
-  const host = cpuExperts > 0 ? await openCpu(wanted) : null;
+  const host = cpuExperts > 0 ? await openCpu(wanted, true) : null;
   try {
     return await createWebGpuDevice({
       ...how,
@@ -56,11 +56,12 @@ async function openGpu(
   }
 }
 
-async function openCpu(wanted: Wanted): Promise<Device> {
+async function openCpu(wanted: Wanted, besideGpu = false): Promise<Device> {
   const { createCpuDevice } = await import('../device/cpu/index.js');
   const { precision, threads } = wanted;
   return createCpuDevice({
     ...(precision === undefined ? {} : { precision }),
     ...(threads === undefined ? {} : { threads }),
+    besideGpu,
   });
 }

@@ -296,5 +296,6 @@ async function open(spec: DeviceSpec): Promise<Device> {
     cores: 2,
     precision: spec.precision,
     memoryLimitBytes: 2 ** 32,
+    besideGpu: false,
   });
 }

@@ -37,12 +37,14 @@ export interface CpuDeviceSettings {
   readonly cores: number;
   readonly precision: Precision;
   readonly memoryLimitBytes: number;
+  readonly besideGpu: boolean;
 }
 
 /**
  * Turns of a spinning thread. Enough of them (some 100 µs) outlast the waking of a thread (35 µs): were they fewer, a
  * thread that has slept would come too late for the next barrier as well, and all of them would sleep by turns.
- * Hardly any where there are more threads than cores.
+ * Hardly any where there are more threads than cores. A millisecond and more beside a GPU, whose layers take some tenths of one: its
+ * threads are not woken for every layer.
  */
 const SIMD_NAMES = {
   dot: 'relaxed SIMD with int8 dots',
@@ -54,7 +56,7 @@ const SIMD_FEATURES = {
   relaxed: ['simd128', 'relaxed-simd'],
   simd128: ['simd128'],
 } as const;
-const SPIN = { enough: 100_000, scarce: 64 };
+const SPIN = { enough: 100_000, long: 1_000_000, scarce: 64 };
 
 export class CpuDevice implements Device {
   readonly info: DeviceInfo;
@@ -68,7 +70,7 @@ export class CpuDevice implements Device {
 
   /** The threads start meanwhile: a program is compiled when they run, or not at all. */
   constructor(settings: CpuDeviceSettings) {
-    const { kernels, threads, cores, precision, memoryLimitBytes } = settings;
+    const { kernels, threads, cores, precision, memoryLimitBytes, besideGpu } = settings;
     const memoryBytes = machineBytes();
     this.#kernels = kernels;
     this.#precision = precision;
@@ -76,7 +78,7 @@ export class CpuDevice implements Device {
     this.#set = new MemorySet({
       memoryLimitBytes,
       totalBytes: memoryBytes,
-      spinTurns: threads <= cores && cores > 1 ? SPIN.enough : SPIN.scarce,
+      spinTurns: spinTurns(threads, cores, besideGpu),
       onMemory: (memory) => early.pool?.addMemory(memory),
     });
     this.#threads = new ThreadPool({ kernels, threads, memories: this.#set.all });
@@ -179,6 +181,11 @@ export class CpuDevice implements Device {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#threads.dispose();
   }
+}
+
+function spinTurns(threads: number, cores: number, besideGpu: boolean): number {
+  if (threads > cores || cores === 1) return SPIN.scarce;
+  return besideGpu && threads < cores ? SPIN.long : SPIN.enough;
 }
 
 function isOurs(caches: KvCaches | null): caches is KvCaches<CpuKvPool> | null {

@@ -14,6 +14,11 @@ export interface CpuDeviceOptions {
   readonly memoryLimitBytes?: number;
   /** `auto` takes the fastest build that the engine runs rightly. The results of `dot` and `relaxed` are the same. */
   readonly simd?: SimdChoice;
+  /**
+   * It computes parts of a GPU's steps: threads wait awake from one part to the next, and where `threads` is omitted a quarter of the
+   * cores is left to those that speak with the GPU.
+   */
+  readonly besideGpu?: boolean;
 }
 
 const MOST_THREADS = 256;
@@ -26,7 +31,8 @@ const LEAST_MEMORY = 4 * 65536;
  */
 export async function createCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
   const cores = availableParallelism();
-  const { threads = cores, precision = 'default', memoryLimitBytes = 2 ** 32, simd = 'auto' } = options;
+  const { precision = 'default', memoryLimitBytes = 2 ** 32, simd = 'auto', besideGpu = false } = options;
+  const { threads = besideGpu ? cores - (cores >> 2) : cores } = options;
   if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
     throw invalidOption('threads', threads, `Give a whole number from 1 to ${MOST_THREADS}.`);
   }
@@ -40,7 +46,7 @@ export async function createCpuDevice(options: CpuDeviceOptions = {}): Promise<D
     throw invalidOption('memoryLimitBytes', memoryLimitBytes, `Give at least ${LEAST_MEMORY} bytes.`);
   }
   const kernels = await loadKernels(simd);
-  return new CpuDevice({ kernels, threads, cores, precision, memoryLimitBytes });
+  return new CpuDevice({ kernels, threads, cores, precision, memoryLimitBytes, besideGpu });
 }
 
 function invalidOption(name: string, value: unknown, fix: string): KvantError {

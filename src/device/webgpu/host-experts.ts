@@ -116,26 +116,42 @@ export class HostExperts {
     }
   }
 
-  /** Computes the node at a cut when its rows have come, and writes what it makes to the device. */
+  /**
+   * Computes the node at a cut when its rows have come, and writes what it makes to the device: some rows after others, so that what is
+   * held for them on the host is no more than the program's own.
+   */
   async compute(cut: number, rows: number): Promise<void> {
     const { inputs, out, node } = this.#nodes[cut]!;
     const { device, faults } = this.#host;
-    const given = await this.#take(inputs, rows);
-    faults.check();
-    const stride = strideOf(out.cols);
-    const made = new Float32Array(rows * stride);
-    for (let first = 0; first < rows; first += this.#most) {
-      const count = Math.min(this.#most, rows - first);
-      inputs.forEach(({ to }, i) => {
-        this.#program.write(to, given[i]!.subarray(first * to.cols, (first + count) * to.cols));
-      });
-      await this.#program.submit(this.#rows(count), { from: cut, to: cut + 1, of: this.#nodes.length });
-      const part = await this.#program.read(out, count);
-      for (let r = 0; r < count; r++)
-        made.set(part.subarray(r * out.cols, (r + 1) * out.cols), (first + r) * stride);
+    const target = this.#bufferOf(node.out);
+    const given = await this.#map(inputs, rows);
+    let mapped = true;
+    try {
+      faults.check();
+      for (let first = 0; first < rows; first += this.#most) {
+        const count = Math.min(this.#most, rows - first);
+        let from = 0;
+        for (const { to } of inputs) {
+          const stride = strideOf(to.cols);
+          const own = given.subarray(from + first * stride, from + (first + count) * stride);
+          await this.#program.fill(to, count, (room) => copyRows(own, stride, room, to.cols, to.cols));
+          from += rows * stride;
+        }
+        if (first + count === rows) {
+          this.#staging.unmap();
+          mapped = false;
+        }
+        await this.#program.submit(this.#rows(count), { from: cut, to: cut + 1, of: this.#nodes.length });
+        const made = await this.#program.read(out, count);
+        faults.check();
+        const stride = strideOf(out.cols);
+        const padded = stride === out.cols ? made : new Float32Array(count * stride);
+        if (padded !== made) copyRows(made, out.cols, padded, stride, out.cols);
+        device.queue.writeBuffer(target, first * stride * 4, padded as Float32Array<ArrayBuffer>);
+      }
+    } finally {
+      if (mapped) this.#staging.unmap();
     }
-    faults.check();
-    device.queue.writeBuffer(this.#bufferOf(node.out), 0, made);
   }
 
   async dispose(): Promise<void> {
@@ -143,8 +159,8 @@ export class HostExperts {
     await this.#program.dispose();
   }
 
-  /** `[rows, cols]` of each input, without the padding that rows have on the device. */
-  async #take(inputs: HostNode['inputs'], rows: number): Promise<Float32Array[]> {
+  /** The rows of each input, one input behind the other, as they are on the device. */
+  async #map(inputs: HostNode['inputs'], rows: number): Promise<Float32Array> {
     const staging = this.#staging;
     const bytes = inputs.reduce((sum, { from }) => sum + bytesOf(from), 0) * rows;
     try {
@@ -153,20 +169,7 @@ export class HostExperts {
       throw this.#host.faults.lost ?? deviceLost('map failed', String(error));
     }
     waitIsOver();
-    const all = new Float32Array(staging.getMappedRange(0, bytes));
-    let at = 0;
-    const taken = inputs.map(({ from: { cols } }) => {
-      const stride = strideOf(cols);
-      const out = new Float32Array(rows * cols);
-      for (let r = 0; r < rows; r++) {
-        const row = at + r * stride;
-        out.set(all.subarray(row, row + cols), r * cols);
-      }
-      at += rows * stride;
-      return out;
-    });
-    staging.unmap();
-    return taken;
+    return new Float32Array(staging.getMappedRange(0, bytes));
   }
 
   /** A step of so many rows: one sequence, from nothing. */
@@ -192,4 +195,19 @@ export function isHostNode(node: Node): node is NodeOf<'experts'> {
 /** Of a row, as the device has it. */
 function bytesOf({ cols }: Tensor): number {
   return strideOf(cols) * 4;
+}
+
+/** The first `cols` numbers of every row. */
+function copyRows(
+  from: Float32Array,
+  stride: number,
+  to: Float32Array,
+  toStride: number,
+  cols: number,
+): void {
+  if (stride === toStride) {
+    to.set(from);
+    return;
+  }
+  for (let a = 0, b = 0; a < from.length; a += stride, b += toStride) to.set(from.subarray(a, a + cols), b);
 }
