@@ -101,6 +101,17 @@ export const SHAPES = {
     vocab_size: 32_768,
     tie_word_embeddings: true,
   },
+  // Between the two: 3.7 B parameters, 0.7 B of them active.
+  'qwen3-moe-small': {
+    ...QWEN3,
+    ...QWEN3_MOE,
+    ...sizes(1536, 4096, 24, 16, 4),
+    num_experts: 64,
+    num_experts_per_tok: 8,
+    moe_intermediate_size: 512,
+    vocab_size: 32_768,
+    tie_word_embeddings: true,
+  },
   'qwen2.5-0.5b': {
     ...QWEN2,
     ...sizes(896, 4864, 24, 14, 2),
@@ -129,6 +140,14 @@ export const SHAPES = {
     vocab_size: 262_208,
     rope_theta: 1e6,
     rope_scaling: { rope_type: 'linear', factor: 8 },
+    tie_word_embeddings: true,
+  },
+  'qwen3.5-2b': {
+    ...QWEN35,
+    architectures: ['Qwen3_5ForCausalLM'],
+    ...sizes(2048, 6144, 24, 8, 2),
+    linear_num_key_heads: 16,
+    linear_num_value_heads: 16,
     tie_word_embeddings: true,
   },
   'qwen3.5-4b': {

@@ -1,0 +1,174 @@
+// Decode on the CPU beside llama.cpp's: both stay loaded and take turns, some tokens at a time, so that what else the machine does
+// meets both.
+//
+//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small] [--rows 1,8] [--tokens 16] [--threads 2] [--seconds 120] [--json FILE]
+//
+// DIR as for compare-cpu.mjs. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
+// that reads as many bytes for a token, and the ratio says what is lost beside that. A turn is a prompt of 16 tokens for each row and
+// `--tokens` of decoding, of which only the decoding is timed. Prints quartiles of tokens a second, and the ratios ours / theirs.
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { resolve } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { parseArgs } from 'node:util';
+
+const { values: flags } = parseArgs({
+  options: {
+    peer: { type: 'string' },
+    shapes: { type: 'string', default: 'qwen3-moe-small' },
+    rows: { type: 'string', default: '1,8' },
+    tokens: { type: 'string', default: '16' },
+    threads: { type: 'string', default: String(cpus().length) },
+    seconds: { type: 'string', default: '120' },
+    json: { type: 'string' },
+    side: { type: 'string' },
+  },
+});
+if (flags.peer === undefined) {
+  console.error('--peer DIR is needed: a folder with an installed node-llama-cpp and a model.gguf.');
+  process.exit(2);
+}
+const peer = resolve(flags.peer);
+const PROMPT = 16;
+const rowsList = flags.rows.split(',').map(Number);
+const most = Math.max(...rowsList);
+const [tokens, threads, seconds] = [flags.tokens, flags.threads, flags.seconds].map(Number);
+const promptOf = (row, turn) =>
+  Array.from({ length: PROMPT }, (_, i) => 300 + ((i * 7919 + row * 131 + turn * 31) % 20_000));
+
+if (flags.side === undefined) await control();
+else await side(flags.side === 'ours' ? await ours() : await theirs());
+
+async function control() {
+  const sides = [];
+  for (const name of ['kvant', 'llama.cpp']) {
+    const own = ['--side', name === 'kvant' ? 'ours' : 'theirs'];
+    const child = fork(fileURLToPath(import.meta.url), [...process.argv.slice(2), ...own]);
+    child.once('exit', (code) => {
+      if (code) process.exit(code);
+    });
+    await once(child, 'message');
+    sides.push({ name, child });
+  }
+  const samples = Object.fromEntries(rowsList.map((rows) => [rows, sides.map(() => [])]));
+  const end = Date.now() + 1000 * seconds;
+  for (let turn = 0; Date.now() < end; turn++) {
+    for (const rows of rowsList) {
+      // Either begins as often.
+      for (const i of turn % 2 === 0 ? [0, 1] : [1, 0]) {
+        sides[i].child.send({ rows, turn });
+        const [took] = await once(sides[i].child, 'message');
+        samples[rows][i].push(took);
+      }
+    }
+  }
+  for (const { child } of sides) child.kill();
+  const at = (list, share) => list.toSorted((a, b) => a - b)[Math.floor(share * (list.length - 1))];
+  const words = [
+    ['median', 0.5],
+    ['upper quartile', 0.75],
+    ['best', 1],
+  ];
+  const table = rowsList.flatMap((rows) =>
+    words.map(([word, share]) => {
+      const [mine, other] = samples[rows].map((list) => at(list, share));
+      return {
+        rows,
+        figure: word,
+        'kvant, tok/s': Number(mine.toFixed(1)),
+        'llama.cpp, tok/s': Number(other.toFixed(1)),
+        ratio: Number((mine / other).toFixed(2)),
+      };
+    }),
+  );
+  const [{ model }] = cpus();
+  const turns = samples[rowsList[0]][0].length;
+  console.log(`${flags.shapes}, ${threads} threads, ${model}, Node ${process.version}, ${turns} turns`);
+  console.table(table);
+  if (flags.json !== undefined)
+    writeFileSync(
+      flags.json,
+      `${JSON.stringify({ shapes: flags.shapes, threads, cpu: model, node: process.version, table, samples })}\n`,
+    );
+  process.exit(0);
+}
+
+/** Answers each message with the tokens a second of one turn. */
+async function side(one) {
+  for (const rows of rowsList) await one(rows, 0);
+  process.on('message', async ({ rows, turn }) => process.send(await one(rows, turn)));
+  process.send('ready');
+}
+
+async function ours() {
+  const { Engine } = await import('../dist/index.js');
+  const engine = await Engine.loadShape(flags.shapes, {
+    device: 'cpu',
+    threads,
+    quantize: 4,
+    vocab: 32_000,
+    maxRows: most,
+    maxContext: 512,
+    prefixCache: false,
+  });
+  return async (rows, turn) => {
+    const times = await Promise.all(
+      Array.from({ length: rows }, async (_, row) => {
+        const own = [];
+        const options = { maxTokens: tokens + 1, temperature: 0, ignoreEos: true };
+        for await (const { tokenIds } of engine.generate({ prompt: promptOf(row, turn), ...options }))
+          for (const _ of tokenIds) own.push(performance.now());
+        return own;
+      }),
+    );
+    // Of the time in which every row decodes.
+    return rate(times);
+  };
+}
+
+async function theirs() {
+  const module = pathToFileURL(`${peer}/node_modules/node-llama-cpp/dist/index.js`).href;
+  const { getLlama } = await import(module);
+  const llama = await getLlama({ build: 'never', gpu: false, logLevel: 'error', maxThreads: threads });
+  const model = await llama.loadModel({ modelPath: `${peer}/model.gguf` });
+  const contexts = new Map();
+  for (const rows of rowsList) {
+    const context = await model.createContext({
+      contextSize: PROMPT + tokens + 16,
+      sequences: rows,
+      batchSize: 512,
+      flashAttention: true,
+      threads,
+    });
+    contexts.set(
+      rows,
+      Array.from({ length: rows }, () => context.getSequence()),
+    );
+  }
+  return async (rows, turn) => {
+    const sequences = contexts.get(rows);
+    for (const [row, sequence] of sequences.entries()) {
+      await sequence.clearHistory();
+      await sequence.evaluateWithoutGeneratingNewTokens(promptOf(row, turn));
+    }
+    const times = await Promise.all(
+      sequences.map(async (sequence) => {
+        const own = [];
+        for await (const _ of sequence.evaluate([500], { temperature: 0, yieldEogToken: true }))
+          if (own.push(performance.now()) > tokens) break;
+        return own;
+      }),
+    );
+    return rate(times);
+  };
+}
+
+/** Tokens a second from when every row has one until one has all. */
+function rate(times) {
+  const from = Math.max(...times.map((own) => own[0]));
+  const until = Math.min(...times.map((own) => own.at(-1)));
+  const counted = times.flat().filter((time) => time > from && time <= until).length;
+  return (1000 * counted) / (until - from);
+}
