@@ -46,6 +46,7 @@ const WAYS = [
   [{ kvBits: 4, kvSkipLayers: [] }, /^affine4/],
   [{ kvFormat: 'turbo3.5', kvSkipLayers: [] }, /^turbo/],
 ] as const;
+const FLOATS = [{ kvFormat: 'f16' }, /^f16$/] as const;
 
 const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
 /** Whole blocks before a prompt's last token. */
@@ -84,9 +85,9 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
   const all = everyCase || kind === 'sinks' || kind === 'composite';
   // A part of a rotated vector is a part of nothing.
   const possible = kind === 'latent attention' ? WAYS.slice(0, 2) : all ? WAYS : [WAYS[own]!];
-  it.each(possible)('says the same with %j', async (kv, codes) => {
+  it.each([...possible, FLOATS])('says the same with %j', async (kv, codes) => {
     await using alone = await open({ kv, prefixCache: false, maxRows: 1, maxBatchTokens: 256 });
-    // It is the format, and not floats in its place.
+    // It is the format, and not another in its place.
     const quantised = alone.info.kv.layers.filter(({ kind: of }) => of === 'full' || of === 'latent');
     expect(quantised.length).toBeGreaterThan(0);
     for (const { key, value } of quantised)
@@ -101,6 +102,12 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
       expect(ids(again)).toEqual(ids(cold));
       for (const [i, { cached: hit }] of again.entries())
         expect(hit).toBeGreaterThanOrEqual(border(PROMPTS[i]!));
+      // What is kept of a row that was stopped is what a cold start comes to.
+      const [prompt, { ids: whole }] = [PROMPTS[4]!, cold[4]!];
+      const longer = [...prompt, ...whole.slice(0, 7)];
+      const { ids: rest, cached: kept } = await cached.ask(longer, { maxTokens: SHORT.maxTokens - 7 });
+      expect(rest).toEqual(whole.slice(7));
+      expect(kept).toBeGreaterThan(0);
     }
     await using restarted = await open({ kv, maxBatchTokens: 24, prefixCacheDir });
     const restored = await inTurn(restarted, PROMPTS.slice(2), SHORT);
