@@ -1,7 +1,12 @@
 /**
- * The paged KV store, as a device sees it: for each layer a pool of blocks of K and one of V; for each state slot
- * a block table. A block holds `blockTokens` consecutive positions of one sequence, in every layer under the same
- * index. Who owns which block is the business of `kv/`; the device reads tables and writes vectors.
+ * The caches of a model as a device sees them. Layers of equal kind form a cache group, and each group has a KvPool: its
+ * blocks, and a block table for each slot.
+ *
+ * A block holds `blockTokens` consecutive positions of one sequence, and has the same index in all layers of its group. A
+ * layer keeps K and V, latents (V is a view of K), or the state of a recurrence; of a recurrent group a block is one state.
+ * The device stores vectors and reads tables. Which sequence owns which block is decided in `kv/`, on the host.
+ *
+ * How one vector is stored is its KvFormat (kv-formats/list.ts). KvPlace says in which pool each layer of the model is.
  */
 
 import type { AffineKv } from './kv-formats/affine.js';
@@ -37,6 +42,7 @@ export function isFloatKv(format: KvFormat): format is FloatKv {
   return kvFormatKind(format).float;
 }
 
+/** What one layer of a pool keeps of each token, and how. */
 export interface KvLayerSpec {
   /** Absent: the layer keeps K and V. Else it keeps a state of this shape, as f32: `kvHeads` is 0 then, and formats mean nothing. */
   readonly state?: StateShape;
@@ -68,6 +74,7 @@ export interface KvFloatStartSpec {
   readonly head?: number;
 }
 
+/** What a pool is made from: its layers, and how much room they have. */
 export interface KvPoolSpec {
   readonly layers: readonly KvLayerSpec[];
   /** Blocks in the pool, in every layer. */
@@ -82,6 +89,10 @@ export interface KvPoolSpec {
   readonly maxBlocksPerSlot: number;
 }
 
+/**
+ * The memory of one cache group. Calls that move blocks take their turn with the steps: they see what the steps submitted before have
+ * written, and steps submitted later see what they wrote.
+ */
 export interface KvPool {
   readonly spec: KvPoolSpec;
   readonly bytes: number;

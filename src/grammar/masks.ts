@@ -2,6 +2,8 @@
  * Which tokens may come next, as bits by id. What a place in a rule allows by itself is found once for all answers and, where the rule
  * calls no others, for all grammars that have it; of tokens that go beyond the end of the rule only what is behind that end is looked
  * at again.
+ *
+ * Measured: docs/lab/2026-11-25-grammar-masks.md.
  */
 
 import { type Behind, behindEnds, type End } from './behind.js';

@@ -1,6 +1,7 @@
 /**
- * Reading config.json by hand: each getter checks one field and says what is wrong with it. Where a field has had
- * several names the first one that is there counts; `null` counts as absent. What transformers reads, this reads.
+ * Reads config.json field by field. A getter names the field and the type that it must have, and returns the value or throws an
+ * error that says what is wrong. A field that is `null` counts as absent. Where a field has had several names, the first
+ * one that is there counts. Odd spellings that transformers takes, such as numbers as text, are taken here too.
  */
 
 import { KvantError } from '../errors.js';
@@ -8,6 +9,12 @@ import type { Notice } from '../notice.js';
 import { readTokenIds } from '../text/token-ids.js';
 import type { JsonObject } from '../weights/folder-files.js';
 
+/**
+ * The fields of one object of config.json, for the families' `readConfig`.
+ *
+ * It remembers which fields were asked for (`wasRead`), also where a family reads a changed copy (`withDefaults`, `replacing`): after
+ * the config is read, structure that nobody looked at is refused (structure-fields.ts).
+ */
 export class ConfigFields {
   /** Names the object in errors: `config.json` or `config.json: rope_parameters`. */
   readonly where: string;

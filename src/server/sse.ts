@@ -3,6 +3,8 @@
  * itself, and gets more text in each event. While there is nothing to send, a comment keeps the connection alive.
  *
  * It is run through for every token of every client: no promise, timer or closure is made for one, beyond what a stream makes.
+ *
+ * Measured: docs/lab/2026-11-22-host.md.
  */
 
 /** Where events come from. */

@@ -1,6 +1,8 @@
 /**
  * What a device can do at best, measured on it through the device contract: bytes a second, operations a second of
  * its own products, and the time of an operation that does next to nothing.
+ *
+ * Of one GPU: docs/lab/2026-11-21-h200-ceilings.md.
  */
 import type { Device, Program } from '../../device/device.js';
 import type { Graph, Tensor } from '../../device/graph.js';

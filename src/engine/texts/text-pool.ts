@@ -2,6 +2,8 @@
  * Threads that work on texts, for what would keep the caller's thread from everybody else: long prompts are rendered and made into
  * tokens here. Short ones have a thread of their own, so that none waits behind a long one; the other gives way to the threads that
  * compute. Both start when there is something for them and end when there was nothing for a while.
+ *
+ * Measured: docs/lab/2026-11-25-long-prompts.md.
  */
 
 import { KvantError } from '../../errors.js';

@@ -3,6 +3,8 @@
  *
  * A sum has one order, whatever the number of rows and threads: a tile of any height adds the same groups in the same
  * order, lane by lane, and what is summed inside a group is exact (integers) or sequential (floats).
+ *
+ * Measured: docs/lab/2026-11-21-cpu.md.
  */
 import {
   expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelDots,

@@ -10,6 +10,8 @@
  * There is one order of sums. Sums start anew at every multiple of ATTENTION_SPLIT: an item leaves those of its split as partials, and
  * a tile merges them in its rows of `out` by the steps of the reduce (attend-reduce.ts), in the same order. So a row has the same
  * bits alone and in company, and however its prompt was cut.
+ *
+ * Measured: docs/lab/2026-11-27-latents.md.
  */
 
 import type { Binding, Capabilities, Stage, Variant } from '../kernel.js';
@@ -19,7 +21,7 @@ import type { AttendShape } from './attend.js';
 import { type LatentConfig, latentBlocks, latentFits, planLatent } from './attend-latent-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
 import { mergeText } from './attend-reduce.js';
-import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
+import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText, tileText } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { itemsOf, itemText, partialNames } from './kv-head.js';
 import { rowsName, rowsSkipped } from './kv-rows.js';
@@ -103,9 +105,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let split = item.y;
   let split_last = split;`);
   else
-    emit(`  let tile_at = wid.x + wid.y * groups.x;
-  if (tile_at >= step[1].y) { return; }
-  let tile = step[step[2].z + tile_at];
+    emit(`  ${tileText('groups')}
   let first_token = tile.x;
   let slot = tile.w;
   let p_first = tile.z;

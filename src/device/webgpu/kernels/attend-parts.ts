@@ -11,7 +11,7 @@ import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL, TILE_WORKGROUPS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
-import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
+import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText, tileText } from './attend-words.js';
 import { sumBindings, tileNames } from './kv-head.js';
 import { rowsSkipped } from './kv-rows.js';
 
@@ -74,9 +74,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let parts = nwg.z / ${across}u;
   let kv = z / ${rowBlocks}u;
   let row_first = z % ${rowBlocks}u * ${rows}u;
-  let tile_at = wid.x + wid.y * nwg.x;
-  if (tile_at >= step[1].y) { return; }
-  let tile = step[step[2].z + tile_at];
+  ${tileText('nwg')}
   let row_count = tile.y * ${group}u;
   if (row_first >= row_count) { return; }
   ${skipped}

@@ -25,7 +25,7 @@ import { attendOut, outName } from './attend-out.js';
 import { naturalTops, partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill, tileSizes } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
-import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
+import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText, tileText } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { headTile, sumBindings, tileNames } from './kv-head.js';
 import { rowsName, rowsSkipped } from './kv-rows.js';
@@ -125,9 +125,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let z = wid.z % ${kvHeads * rowBlocks}u;
   let kv = z / ${rowBlocks}u;
   let row_block = z % ${rowBlocks}u;
-  let tile_at = wid.x + wid.y * nwg.x;
-  if (tile_at >= step[1].y) { return; }
-  let tile = step[step[2].z + tile_at];
+  ${tileText('nwg')}
   let first_token = tile.x;
   let slot = tile.w;
   let p_first = tile.z;

@@ -4,7 +4,7 @@ import { type Binding, declareBindings, Params, type Stage, spread } from '../ke
 import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, headBytes, type LeftBytes, outName } from './attend-out.js';
-import { dividedText, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
+import { dividedText, LOWEST, SINKS_BINDING, sinkText, tileTokenText } from './attend-words.js';
 import { cacheType, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
@@ -313,11 +313,7 @@ ${turn.functions}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
-  let tile_at = wid.x + wid.y * groups.x;
-  if (tile_at >= step[1].y) { return; }
-  let tile = step[step[2].z + tile_at];
-  let token = wid.z / ${heads / together}u;
-  if (token >= tile.y) { return; }
+  ${tileTokenText(heads / together)}
   ${rowsSkipped(rows, maxBlocks, 'tile.w')}
   let first = ((tile.x + token) * ${heads}u + wid.z % ${heads / together}u * ${together}u) * ${vectors}u;
   for (var i = lid; i < ${cells}u; i += ${threads}u) { turned[i] = out[first + i]; }

@@ -12,7 +12,7 @@ import { ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
 import { mergeText } from './attend-reduce.js';
-import { dividedText, SINKS_BINDING, sinkText } from './attend-words.js';
+import { dividedText, SINKS_BINDING, sinkText, tileTokenText } from './attend-words.js';
 import { cacheType, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
@@ -94,11 +94,7 @@ ${turn === null ? '' : `var<workgroup> turned: array<vec4<f32>, ${cells}>;\n${tu
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
-  let tile_at = wid.x + wid.y * groups.x;
-  if (tile_at >= step[1].y) { return; }
-  let tile = step[step[2].z + tile_at];
-  let token = wid.z / ${heads / together}u;
-  if (token >= tile.y) { return; }
+  ${tileTokenText(heads / together)}
   ${skipped}
   let first_head = wid.z % ${heads / together}u * ${together}u;
   let first = (tile.x + token) * ${heads}u + first_head;

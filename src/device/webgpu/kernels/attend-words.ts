@@ -50,3 +50,14 @@ export function sinkText(sinks: boolean | undefined, head: string, top: string, 
   if (sinks !== true) return '';
   return powers ? `exp2(fma(sinks[${head}], ${Math.LOG2E}, -(${top})))` : `exp(sinks[${head}] - ${top})`;
 }
+
+/** Takes the tile of this workgroup, a run of a prompt's tokens, as `tile`; ends where there is none. `groups`: the builtin num_workgroups. */
+export const tileText = (groups: string): string =>
+  `let tile_at = wid.x + wid.y * ${groups}.x;
+  if (tile_at >= step[1].y) { return; }
+  let tile = step[step[2].z + tile_at];`;
+
+/** The same, and of the tile the token of this workgroup, where `across` workgroups share one. */
+export const tileTokenText = (across: number): string => `${tileText('groups')}
+  let token = wid.z / ${across}u;
+  if (token >= tile.y) { return; }`;

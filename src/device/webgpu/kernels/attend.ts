@@ -23,7 +23,7 @@ import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../ste
 import { attendOut, outName } from './attend-out.js';
 import { type AttendMode, attendScratch, portableSizes } from './attend-plan.js';
 import { mergeText, reduceStage } from './attend-reduce.js';
-import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
+import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText, tileText } from './attend-words.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
@@ -220,9 +220,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: AttendMode)
   let split_first = ${newest ? '0' : 'i32(item.y)'};
   let split_last = split_first;${behind === null ? '' : `\n  if (last < ${behind.tokens}u || item.y * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u < ${behind.tokens}u) { return; }`}`
       : `
-  let tile_at = wid.x + wid.y * groups.x;
-  if (tile_at >= step[1].y) { return; }
-  let tile = step[step[2].z + tile_at];
+  ${tileText('groups')}
   let first_token = tile.x;
   let slot = tile.w;
   let p_first = tile.z;

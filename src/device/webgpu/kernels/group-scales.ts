@@ -4,6 +4,8 @@
  *
  * Of tables the scale is that of their numbers times {@link TABLE_NUMBERS}`.times`, which are whole; the bias is that of their bytes,
  * `times · number + centre`. Who reads the numbers themselves needs none.
+ *
+ * Measured: docs/lab/2026-11-26-gguf-products.md.
  */
 
 import { hasMinima, kQuantGroup, type Lut4Table, lut4Group } from '../../weights.js';

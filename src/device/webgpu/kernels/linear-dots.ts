@@ -20,6 +20,8 @@
  * Where the next product is of dots too, and a workgroup makes whole pieces of what that one reads, the result may be left as
  * its bytes: values go through workgroup memory and are made bytes as the stage before would make them, bit for bit. Where a norm stands
  * between them, the result is left both ways (linear-dots-norm.ts).
+ *
+ * What was tried: docs/lab/2026-11-22-products-of-few-rows.md.
  */
 
 import type { BytesLayout } from '../shapes.js';

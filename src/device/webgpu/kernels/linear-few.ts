@@ -11,6 +11,8 @@
  * 16 bytes of halves each; of four, two write their halves in another order, or they would wait for the same banks.
  *
  * RMS norm folds in as in the GEMV: x times the norm's weight is staged, `1 / rms` comes last.
+ *
+ * What was tried: docs/lab/2026-11-22-products-of-few-rows.md.
  */
 
 import type { MatrixConfig } from '../kernel.js';

@@ -5,6 +5,8 @@
  *
  * Noise and sums are relative to the chunk's best, `z = (x − best of the chunk) / temperature`: precise where it
  * matters, and put together by adding `(best of the chunk − best of the row) / temperature`.
+ *
+ * Measured: docs/lab/2026-11-22-sampler.md.
  */
 
 import type { Capabilities, Stage } from '../kernel.js';
