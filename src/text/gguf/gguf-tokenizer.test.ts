@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../../errors.js';
 import { ChatTemplate } from '../chat-template.js';
@@ -23,6 +24,11 @@ function metadata(values: Record<string, unknown>): TokenizerMetadata {
     odd: (key, wanted) => new KvantError('model-config', `${key}: ${wanted} is needed`, { fix: 'Fix it.' }),
   };
 }
+
+/** Made by scripts/fixtures/gguf-splits.py. */
+const SPLITS = JSON.parse(
+  readFileSync(new URL('../../../test/fixtures/text/gguf-splits.json', import.meta.url), 'utf8'),
+) as { text: string; codePoints: Record<string, number[]> };
 
 const at = (keys: Record<string, unknown>): Record<string, unknown> =>
   Object.fromEntries(Object.entries(keys).map(([key, value]) => [`tokenizer.ggml.${key}`, value]));
@@ -109,6 +115,19 @@ describe('byte-level BPE of a GGUF file', () => {
       expect(encode({ ...BPE, 'tokenizer.ggml.pre': pre }, 'ab a1', false).length).toBeGreaterThan(2);
     expect(splitPattern('__proto__')).toBeUndefined();
   });
+
+  it.each(Object.entries(SPLITS.codePoints))(
+    'cuts by the pattern of %s as the Rust library does',
+    (pre, wanted) => {
+      const cut = createPreTokenizer(splitPattern(pre)!.preTokenizer);
+      const alphabet = new Map(byteAlphabet());
+      const textOf = (piece: string): string =>
+        Buffer.from(Array.from(piece, (symbol) => alphabet.get(symbol)!)).toString();
+      const pieces = cut({ pieces: [SPLITS.text], atStart: true }).pieces.map(textOf);
+      expect(pieces.join('')).toBe(SPLITS.text);
+      expect(pieces.map((piece) => [...piece].length)).toEqual(wanted);
+    },
+  );
 
   it('cuts as the Rust library does by the same pattern', () => {
     const cut = createPreTokenizer(splitPattern('hunyuan-dense')!.preTokenizer);

@@ -31,6 +31,18 @@ const QWEN35 = `${CONTRACTIONS}|${BEFORE}[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p
 const GPT4O = `${BEFORE}${UPPER}*${LOWER}+${CONTRACTIONS}?|${BEFORE}${UPPER}+${LOWER}*${CONTRACTIONS}?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 const TEKKEN = `${BEFORE}${UPPER}*${LOWER}+|${BEFORE}${UPPER}+${LOWER}*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 
+const SEED = `${CONTRACTIONS}|${BEFORE}\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|${SPACES}`;
+
+/** Chinese by itself, and letters of other scripts as GPT-4o has them. */
+const OTHER_UPPER = `(?:(?!\\p{Han})${UPPER})`;
+const OTHER_LOWER = `(?:(?!\\p{Han})${LOWER})`;
+const KIMI = `\\p{Han}+|${BEFORE}${OTHER_UPPER}*${OTHER_LOWER}+${CONTRACTIONS}?|${BEFORE}${OTHER_UPPER}+${OTHER_LOWER}*${CONTRACTIONS}?|\\p{N}{1,3}|${OTHERS}|${SPACES}`;
+
+/** Of letters that have a case, those that DeepSeek's first tokenizer knows as such. */
+const CASED =
+  'A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}';
+const EAST_ASIAN = '[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+';
+
 const ASCII_MARKS = '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]';
 const DEEPSEEK3 = `${ASCII_MARKS}[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|${SPACES}`;
 
@@ -78,47 +90,82 @@ const NFC = { normalizer: { type: 'NFC' } };
 const LIKE_LLAMA3 = by(LLAMA3, { ignoreMerges: true, addBos: true });
 const LIKE_QWEN2 = by(QWEN2, NFC);
 
-/** Numbers first, then what Chinese and Japanese are written in, then the rest. */
-const LIKE_DEEPSEEK3: SplitPattern = {
+const split = (Regex: string): JsonObject => ({
+  type: 'Split',
+  pattern: { Regex },
+  behavior: 'Isolated',
+  invert: false,
+});
+
+/** One cut after the other. */
+const inTurn = (...patterns: (string | JsonObject)[]): SplitPattern => ({
   ...GPT2,
   preTokenizer: {
     type: 'Sequence',
-    pretokenizers: [
-      ...['\\p{N}{1,3}', '[一-龥\u3040-ゟ゠-ヿ]+', DEEPSEEK3].map((Regex) => ({
-        type: 'Split',
-        pattern: { Regex },
-        behavior: 'Isolated',
-        invert: false,
-      })),
-      byteLevel(false),
-    ],
+    pretokenizers: [...patterns.map((one) => (typeof one === 'string' ? split(one) : one)), byteLevel(false)],
   },
-};
+});
+const EACH_DIGIT = { type: 'Digits', individual_digits: true };
+
+/** Numbers first, then what Chinese and Japanese are written in, then the rest. */
+const LIKE_DEEPSEEK3 = inTurn('\\p{N}{1,3}', '[一-龥\u3040-ゟ゠-ヿ]+', DEEPSEEK3);
+const DEEPSEEK_LLM = inTurn(
+  '[\\r\\n]',
+  `\\s?[${CASED}]+`,
+  '\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+',
+  '\\s+$',
+  EAST_ASIAN,
+  EACH_DIGIT,
+);
+const DEEPSEEK_CODER = inTurn('[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', EAST_ASIAN, EACH_DIGIT);
+/** Numbers by thousands, from their ends. */
+const TINY_AYA = inTurn('\\d{1,3}(?=(?:\\d{3})*\\b)', GPT4O);
+
+const named = (pattern: SplitPattern, ...names: string[]): [string, SplitPattern][] =>
+  names.map((name) => [name, pattern]);
 
 const PATTERNS = new Map<string, SplitPattern>([
-  ['llama3', LIKE_LLAMA3],
-  ['llama-v3', LIKE_LLAMA3],
-  ['llama-bpe', LIKE_LLAMA3],
-  ['dbrx', by(LLAMA3)],
-  ['smaug-bpe', by(LLAMA3)],
-  ['qwen2', LIKE_QWEN2],
-  ['deepseek-r1-qwen', LIKE_QWEN2],
-  ['qwen35', by(QWEN35, NFC)],
-  ['gpt-4o', by(GPT4O)],
-  ['tekken', by(TEKKEN, { ignoreMerges: true })],
-  ['glm4', by(LLAMA3)],
-  ['chatglm-bpe', by(LLAMA3)],
-  ['deepseek-v3', LIKE_DEEPSEEK3],
-  ['hunyuan-dense', LIKE_DEEPSEEK3],
-  ['gpt-2', GPT2],
-  ['phi-2', GPT2],
-  ['modern-bert', { ...GPT2, ...NFC, encloses: true }],
-  ['roberta-bpe', { ...GPT2, encloses: true }],
-  ['smollm', SINGLE_DIGITS],
-  ['starcoder', SINGLE_DIGITS],
-  ['refact', SINGLE_DIGITS],
-  ['codeshell', SINGLE_DIGITS],
-  ['command-r', { ...SINGLE_DIGITS, ...NFC }],
+  ...named(
+    LIKE_LLAMA3,
+    'llama3',
+    'llama-v3',
+    'llama-bpe',
+    'falcon3',
+    'falcon-h1',
+    'lfm2',
+    'midm-2.0',
+    'pixtral',
+  ),
+  ...named(by(LLAMA3), 'dbrx', 'smaug-bpe', 'glm4', 'chatglm-bpe'),
+  ...named(LIKE_QWEN2, 'qwen2', 'deepseek-r1-qwen', 'kormo', 'f2llmv2', 'megrez'),
+  ...named(by(QWEN2), 'hunyuan', 'solar-open'),
+  ...named(by(QWEN35, NFC), 'qwen35'),
+  ...named(by(GPT4O), 'gpt-4o', 'minimax-m2', 'kanana2'),
+  ...named(by(GPT4O, { ignoreMerges: true, encloses: true }), 'granite-embed-multi-97m'),
+  ...named(by(TEKKEN, { ignoreMerges: true }), 'tekken'),
+  ...named(by(SEED), 'seed-coder'),
+  // Its own tokenizer takes a word that is a token before it merges.
+  ...named(by(KIMI, { ignoreMerges: true }), 'kimi-k2'),
+  ...named(TINY_AYA, 'tiny_aya'),
+  ...named(LIKE_DEEPSEEK3, 'deepseek-v3', 'hunyuan-dense', 'joyai-llm'),
+  ...named(DEEPSEEK_LLM, 'deepseek-llm'),
+  ...named(DEEPSEEK_CODER, 'deepseek-coder'),
+  ...named(
+    GPT2,
+    'gpt-2',
+    'phi-2',
+    'exaone4',
+    'olmo',
+    'trillion',
+    'granite-docling',
+    'gigachat',
+    'a.x-4.0',
+    'mellum',
+  ),
+  ...named({ ...GPT2, ...NFC, encloses: true }, 'modern-bert'),
+  ...named({ ...GPT2, encloses: true }, 'roberta-bpe'),
+  ...named(SINGLE_DIGITS, 'smollm', 'starcoder', 'refact', 'codeshell', 'minerva-7b'),
+  ...named({ ...SINGLE_DIGITS, ...NFC }, 'command-r'),
 ]);
 
 /** Names that are known, sorted. */
