@@ -1,15 +1,15 @@
 /**
- * The demo model answers its question sets as well as the reference does: at most one question lost net on each.
+ * The demo models that write answer the question sets as well as the reference of demo-text does: at most one question lost net on each.
  * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/eval-*`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { askAll, readQuestions } from '../../src/cli/eval/question-sets.js';
 import { Engine } from '../../src/engine/engine.js';
 
-describe('demo-text on the CPU', () => {
+describe.each(['demo-text', 'demo-hybrid'])('%s on the CPU', (model) => {
   let engine: Engine;
   beforeAll(async () => {
-    engine = await Engine.load('models/demo-text', { device: 'cpu', maxContext: 2048 });
+    engine = await Engine.load(`models/${model}`, { device: 'cpu', maxContext: 2048 });
   });
   afterAll(async () => {
     await engine.close();
