@@ -70,11 +70,30 @@ describe('linear on a large GPU', () => {
       if (rule?.family !== 'dots') throw new Error(rule?.family);
       return [rule.config.subgroups, rule.config.splits];
     };
-    expect([8192, 9216, 14336].map(alongOf)).toEqual([
+    expect([8192, 9216, 14336, 17_408, 18_944].map(alongOf)).toEqual([
       [8, 8],
       [9, 9],
       [14, 7],
+      [4, 4],
+      [4, 4],
     ]);
+  });
+
+  it('shares K in steps of 33 to 64 rows too, and weights where features are many', () => {
+    const of = (n: number, k: number, rows = 64) => {
+      const rule = ruleForLinear(LARGE, { ...shapeOf(rows, n, k), norm: null });
+      if (rule?.family !== 'matrices') throw new Error(rule?.family);
+      const { bm, bn, slices = 1, rowsFirst = false } = rule.config;
+      return [bm, bn, slices, rowsFirst];
+    };
+    expect(of(4096, 4096)).toEqual([64, 64, 4, false]);
+    expect(of(4096, 12_288, 33)).toEqual([64, 64, 4, false]);
+    expect(of(24_576, 4096)).toEqual([32, 128, 1, true]);
+    expect(of(12_352, 2560)).toEqual([64, 128, 2, false]);
+    // 1,536 columns are three pairs of steps in each of four slices; 2,816 and 2,880 are not.
+    expect(of(2048, 1536)).toEqual([64, 64, 4, false]);
+    expect(of(2048, 2816)).toEqual([64, 64, 2, false]);
+    expect(of(2048, 2880)[2]).toBe(1);
   });
 
   it('cuts a long K of a prompt into slices where the largest tiles are too few', () => {
@@ -115,7 +134,7 @@ describe('linear on a large GPU', () => {
   });
 
   it('makes x halves once, before the GEMM that reads them', () => {
-    const shape = shapeOf(64);
+    const shape = shapeOf(64, 16_384);
     const { stages, scratch } = chooseVariant(linearVariants, LARGE, shape)!.build(LARGE, shape);
     expect(stages).toHaveLength(2);
     const [first, second] = stages.map((stage) => stage.bindings.map((b) => `${b.name} ${b.access}`));

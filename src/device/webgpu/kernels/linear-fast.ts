@@ -173,7 +173,7 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   // Other lengths: as many subgroups along K as their steps divide by, for without them there are few workgroups.
   if (rows > 1 && n <= 8192)
     for (const pieces of [2, 1] as const)
-      for (const along of [9, 7, 10, 6, 5]) sizes.push([4, pieces, 2, along, along, 0]);
+      for (const along of [9, 7, 10, 6, 5, 4]) sizes.push([4, pieces, 2, along, along, 0]);
   sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
   const planes = dotsPlanes(weight, rows);
@@ -282,9 +282,16 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
       if (deep || n <= 4096) list.push(eight);
       if (!wide) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 1, sk: 8, depth: 2 });
       list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
-    } else if (narrow) {
-      list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
     } else {
+      // Two tiles of 32 rows share the weights that they read one after the other.
+      if (wide)
+        list.push({ ...base, bm: 32, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, paired: true, rowsFirst: true });
+      const small = { ...base, bm: 64, bn: 64, bk: 64, sm: 2, paired: true };
+      const square = k >= 8192 ? { ...small, sn: 2, sk: 2 } : { ...small, sn: 4 };
+      const long = { ...base, bm: 64, bn: 128, bk: 64, sm: 2, sn: 4, paired: true };
+      if (!wide && n > 8192) list.push({ ...long, slices: 2 });
+      if (!wide) list.push({ ...square, slices: 4 }, { ...square, slices: 2 });
+      if (narrow) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
       if (n <= 4096) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 4, sk: 2, depth: 2 });
       list.push({ ...base, bm: 64, bn: 64, bk: 128, sm: 1, sn: 2, sk: 2 });
     }
