@@ -44,6 +44,8 @@ const VOCAB = 32000;
 const CONTEXT = Math.max(1024, ...prefills) + 64;
 /** Where rows begin to decode. */
 const FILLED = 64;
+/** The median of so many is told, with the least and the most of them. */
+const WINDOWS = 5;
 /** What the project wants: shares of the floor by rows, of a dense model's rate, and of recurrent layers in a prompt's step. */
 const aimOf = (rows) => (rows < 8 ? 0.45 : 0.3);
 /** Where the device could not be measured: an H100's reads and an H200's launches. */
@@ -167,10 +169,16 @@ async function measureShape(rowsList) {
     };
     await warm(warmSeconds);
     hostMs = 0;
-    const t0 = performance.now();
-    for (let i = 0; i < count; i++) await go(i);
-    await Promise.all(pending.splice(0));
-    const ms = (performance.now() - t0) / count;
+    const windows = [];
+    for (let from = 0; from < count; from += Math.ceil(count / WINDOWS)) {
+      const to = Math.min(count, from + Math.ceil(count / WINDOWS));
+      const t0 = performance.now();
+      for (let i = from; i < to; i++) await go(i);
+      await Promise.all(pending.splice(0));
+      windows.push((performance.now() - t0) / (to - from));
+    }
+    windows.sort((a, b) => a - b);
+    const ms = windows[windows.length >> 1];
     const bytesMs = (1000 * work.bytes) / readBandwidth;
     const launchesMs = 1000 * work.launches * launchSeconds;
     const result = {
@@ -179,6 +187,7 @@ async function measureShape(rowsList) {
       size,
       experts,
       ms,
+      windows,
       hostMs: hostMs / count,
       tokensPerSecond: (1000 * size) / ms,
       bytesMs,
@@ -223,10 +232,10 @@ async function measureShape(rowsList) {
   }
 }
 
-function line({ name, kind, size, ms, hostMs, tokensPerSecond, bytesMs, launchesMs, share, rate }) {
+function line({ name, kind, size, ms, windows, hostMs, tokensPerSecond, bytesMs, launchesMs, share, rate }) {
   const floor = `floor ${Math.max(bytesMs, launchesMs).toFixed(2)} (bytes ${bytesMs.toFixed(2)}, launches ${launchesMs.toFixed(2)}), ${(100 * share).toFixed(0)} %`;
   const told = kind === 'prefill' ? `${rate.toFixed(1)} TFLOP/s` : floor;
-  return `${name} ${kind} ${size}: ${tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms, host ${hostMs.toFixed(2)} ms, ${told}`;
+  return `${name} ${kind} ${size}: ${tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms (${windows[0].toFixed(2)} to ${windows.at(-1).toFixed(2)}), host ${hostMs.toFixed(2)} ms, ${told}`;
 }
 
 /** One line a figure, and whether it reaches its aim. */

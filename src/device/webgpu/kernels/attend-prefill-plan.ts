@@ -13,6 +13,8 @@ export interface PrefillConfig {
   readonly keys: number;
   /** Most query rows of a workgroup. */
   readonly rows: number;
+  /** Subgroups that share rows, each with a part of the dims: sums of wide heads are more than the registers of one hold. 1 if omitted. */
+  readonly split?: number;
   readonly workgroupBytes: number;
 }
 
@@ -48,6 +50,7 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const component = c.matrix.component === 'f32' ? 'f32' : 'f16';
   const size = component === 'f16' ? 2 : 4;
   const rows = Math.min(c.rows, group * ATTENTION_TILE);
+  const { split = 1 } = c;
   const pad = 16 / size;
   const stride = shape.headDim + pad;
   const scoreStride = c.keys + 4;
@@ -55,7 +58,7 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const books = [shape.key, shape.value].reduce((sum, f) => sum + codecOf(f).readerBytes(f), 0);
   const bytes =
     (Math.max(c.keys, rows) * stride + rows * weightStride) * size +
-    rows * scoreStride * 4 +
+    split * rows * scoreStride * 4 +
     rows * 12 +
     16 +
     books;
@@ -65,7 +68,7 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
     group,
     rows,
     rowBlocks,
-    subs: rows / c.matrix.m,
+    subs: (split * rows) / c.matrix.m,
     stride,
     scoreStride,
     weightStride,
@@ -73,25 +76,26 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   };
 }
 
-/** Wider ones are portable as yet: sums of a row are more than a subgroup's registers hold. */
-const WIDEST_HEAD = 256;
+/** Dims of a row whose sums a subgroup's registers hold. */
+const WIDEST_PART = 256;
 
 export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   const { key, value, headDim, valueDim } = shape;
-  const { matrix, keys, subgroupSize } = c;
+  const { matrix, keys, subgroupSize, split = 1 } = c;
   const { rows, subs, bytes, group } = planPrefill(shape, c);
+  const dims = headDim / split;
   const threads = subs * subgroupSize;
   return (
     valueDim === undefined &&
     [key, value].every((f) => !isFloatKv(f) || f.dtype === 'f16') &&
     matrix.result === 'f32' &&
     (matrix.component === 'f16' || matrix.component === 'f32') &&
-    headDim <= WIDEST_HEAD &&
-    headDim % 8 === 0 &&
+    dims <= WIDEST_PART &&
+    dims % 8 === 0 &&
     (matrix.component === 'f32' || (matrix.n % 8 === 0 && matrix.k % 8 === 0)) &&
-    headDim % matrix.k === 0 &&
-    headDim % keys === 0 &&
-    headDim % matrix.n === 0 &&
+    dims % matrix.k === 0 &&
+    dims % keys === 0 &&
+    dims % matrix.n === 0 &&
     keys % matrix.n === 0 &&
     keys % matrix.k === 0 &&
     rows % matrix.m === 0 &&

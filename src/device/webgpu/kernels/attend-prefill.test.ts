@@ -72,6 +72,25 @@ const CASES: readonly Case[] = [
       [700, 5],
     ],
   },
+  {
+    name: 'two subgroups for the dims of a row',
+    shape: { headDim: 16 },
+    config: { split: 2 },
+    sequences: [
+      [300, 37],
+      [0, 3],
+    ],
+  },
+  {
+    name: 'two subgroups for the dims of a row, in parts',
+    shape: { headDim: 16 },
+    config: { split: 2 },
+    parts: 3,
+    sequences: [
+      [1530, 37],
+      [700, 5],
+    ],
+  },
 ];
 
 /** Codes are made halves; those of a head of 32 dims are one piece, of 64 two. */
@@ -84,6 +103,12 @@ const HALVES: Partial<PrefillConfig> = {
 const SHORT: Partial<PrefillConfig> = { ...HALVES, keys: 8, rows: 32 };
 const CODED: readonly Case[] = [
   { name: 'f16 in halves', shape: { headDim: 32 }, config: HALVES, sequences: [[40, 19]] },
+  {
+    name: 'affine 4, two subgroups for the dims of a row',
+    shape: { headDim: 64, key: affine(4, 32), value: affine(4, 32) },
+    config: { ...HALVES, split: 2 },
+    sequences: [[40, 19]],
+  },
   ...(
     [
       ['affine 4, two pieces', affine(4, 32), affine(4, 32), 64, HALVES],

@@ -4,7 +4,8 @@
  *
  * The query heads of a GQA group and the tokens of a tile stand under each other as the rows of one matrix, so a
  * staged tile of K or V serves them all. A subgroup owns `matrix.m` of the rows: its queries stay in matrices for the
- * whole walk, and so do its sums of weighted values.
+ * whole walk, and so do its sums of weighted values. Rows of wide heads are shared by `split` subgroups, each with a part of the dims:
+ * what their dims give to a score is added up where the softmax is taken.
  *
  * The softmax is taken online, and here lies the trouble: a new maximum of a row shrinks the sums so far, but WGSL
  * cannot reach into a matrix. So the maximum in use lags behind: it is raised only when the true one is more than 8
@@ -37,7 +38,7 @@ import { HALVES_TEXT } from './linear-spec.js';
  */
 export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false): Stage {
   const { heads, kvHeads, headDim, maxBlocksPerSlot, window, softcap } = shape;
-  const { matrix, keys, subgroupSize: lanes } = c;
+  const { matrix, keys, subgroupSize: lanes, split = 1 } = c;
   const { component, group, rows, rowBlocks, subs, stride, scoreStride, weightStride } = planPrefill(
     shape,
     c,
@@ -88,7 +89,13 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const dims = headDim / matrix.n;
+  /** Dims of a subgroup, and matrices of them. */
+  const own = headDim / split;
+  const dims = own / matrix.n;
+  /** The place of a subgroup's rows and dims, and of its scores. */
+  const rowsOf = split === 1 ? 'sub' : `(sub / ${split}u)`;
+  const dimsOf = split === 1 ? '' : ` + sub % ${split}u * ${own / (component === 'f16' ? 8 : 4)}u`;
+  const scoresOf = `${rowsOf} * ${matrix.m * scoreStride}u${split === 1 ? '' : ` + sub % ${split}u * ${rows * scoreStride}u`}`;
   /** Elements of a vector of what is staged: 16 bytes. */
   const unit = component === 'f16' ? 8 : 4;
   const ownKeys = threads <= rows ? keys : keys / (threads / rows);
@@ -113,7 +120,7 @@ alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
 alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
 var<workgroup> staged: array<${component === 'f16' ? 'vec4<u32>' : quad}, ${(Math.max(keys, rows) * stride) / unit}>;
 var<workgroup> weights: array<${quad}, ${(rows * weightStride) / 4}>;
-var<workgroup> scores: array<f32, ${rows * scoreStride}>;
+var<workgroup> scores: array<f32, ${split * rows * scoreStride}>;
 var<workgroup> tops: array<f32, ${rows}>;
 var<workgroup> sums: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
@@ -167,9 +174,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   if (earlier > 0) emit(`  if (p_last < ${earlier}u) { base = end + 1u; }`);
   lines.push(...sides.keys.fetch('base'));
   emit('  workgroupBarrier();');
-  for (const k of count(headDim / matrix.k))
+  for (const k of count(own / matrix.k))
     emit(
-      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / unit}u + ${(k * matrix.k) / unit}u, ${stride / unit}u);`,
+      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, ${rowsOf} * ${(matrix.m * stride) / unit}u + ${(k * matrix.k) / unit}u${dimsOf}, ${stride / unit}u);`,
     );
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
   emit(`  for (; base <= end; base = ${next}) {`);
@@ -182,15 +189,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const n of count(keys / matrix.n)) {
     emit('  {');
     emit('    var s = Sum();');
-    for (const k of count(headDim / matrix.k)) {
+    for (const k of count(own / matrix.k)) {
       emit(
-        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / unit}u, ${stride / unit}u);`,
+        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / unit}u${dimsOf}, ${stride / unit}u);`,
       );
       emit(`    s = subgroupMatrixMultiplyAccumulate(q${k}, b${k}, s);`);
     }
-    emit(
-      `    subgroupMatrixStore<row_major>(&scores, sub * ${matrix.m * scoreStride}u + ${n * matrix.n}u, s, ${scoreStride}u);`,
-    );
+    emit(`    subgroupMatrixStore<row_major>(&scores, ${scoresOf} + ${n * matrix.n}u, s, ${scoreStride}u);`);
     emit('  }');
   }
   emit('  workgroupBarrier();');
@@ -208,7 +213,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let t0 = base + part * ${ownKeys}u;
     var top = ${LOWEST};`);
     for (const j of count(ownKeys)) {
-      emit(`    var s${j} = scores[source + ${j}u];`);
+      const terms = count(split).map((h) => `scores[source + ${h * rows * scoreStride + j}u]`);
+      emit(`    var s${j} = ${terms.join(' + ')};`);
       if (softcap !== null)
         emit(
           `    { let e = exp(clamp(2.0 * s${j} / ${f32Literal(softcap)}, -80.0, 80.0)); s${j} = ${f32Literal(softcap * Math.LOG2E)} * (1.0 - 2.0 / (e + 1.0)); }`,
@@ -251,11 +257,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const k of count(keys / matrix.k)) {
     emit('  {');
     emit(
-      `    let w = subgroupMatrixLoad<Left, row_major>(&weights, sub * ${(matrix.m * weightStride) / 4}u + ${(k * matrix.k) / 4}u, ${weightStride / 4}u);`,
+      `    let w = subgroupMatrixLoad<Left, row_major>(&weights, ${rowsOf} * ${(matrix.m * weightStride) / 4}u + ${(k * matrix.k) / 4}u, ${weightStride / 4}u);`,
     );
     for (const d of count(dims)) {
       emit(
-        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / unit}u, ${stride / unit}u);`,
+        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / unit}u${dimsOf}, ${stride / unit}u);`,
       );
       emit(`    o${d} = subgroupMatrixMultiplyAccumulate(w, v${d}, o${d});`);
     }
@@ -281,23 +287,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     for (let d0 = 0; d0 < dims; d0 += perRound) {
       for (const i of count(perRound))
         emit(
-          `  subgroupMatrixStore<row_major>(&scores, sub * ${matrix.m * scoreStride}u + ${i * matrix.n}u, o${d0 + i}, ${scoreStride}u);`,
+          `  subgroupMatrixStore<row_major>(&scores, ${scoresOf} + ${i * matrix.n}u, o${d0 + i}, ${scoreStride}u);`,
         );
       emit('  workgroupBarrier();');
-      emit(`  for (var i = lid; i < ${rows * keys}u; i += ${threads}u) {
-    let r = i / ${keys}u;
-    let at = r * ${scoreStride}u + i % ${keys}u;`);
+      const dim =
+        split === 1
+          ? `${d0 * matrix.n}u + i % ${keys}u`
+          : `i / ${rows * keys}u * ${own}u + ${d0 * matrix.n}u + i % ${keys}u`;
+      emit(`  for (var i = lid; i < ${split * rows * keys}u; i += ${threads}u) {
+    let r = ${split === 1 ? `i / ${keys}u` : `i / ${keys}u % ${rows}u`};
+    let at = i / ${keys}u * ${scoreStride}u + i % ${keys}u;`);
       if (what === 'shrinking') emit('    scores[at] *= shrink[r];\n  }\n  workgroupBarrier();');
       else
         emit(`    let row = row_first + r;
     if (row < row_count) {
       ${
         parts
-          ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
+          ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${sides.values.dimOf(dim)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
           : left !== null
-            ? `${left.sums}[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
+            ? `${left.sums}[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(dim)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
             : `${out.store(
-                `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}`,
+                `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(dim)}`,
                 dividedText(
                   'scores[at]',
                   'sums[r]',
@@ -312,7 +322,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       if (what === 'shrinking') {
         for (const i of count(perRound))
           emit(
-            `  o${d0 + i} = subgroupMatrixLoad<Sum, row_major>(&scores, sub * ${matrix.m * scoreStride}u + ${i * matrix.n}u, ${scoreStride}u);`,
+            `  o${d0 + i} = subgroupMatrixLoad<Sum, row_major>(&scores, ${scoresOf} + ${i * matrix.n}u, ${scoreStride}u);`,
           );
         emit('  workgroupBarrier();');
       }
@@ -320,7 +330,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${rowsName(shape.rows)}${parts ? '' : outName(shape)}`,
+    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${split === 1 ? '' : `s${split}`}${rowsName(shape.rows)}${parts ? '' : outName(shape)}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, size) => {

@@ -65,18 +65,20 @@ describe('linear on a large GPU', () => {
   });
 
   it('shares a long K among subgroups whatever its length', () => {
-    const alongOf = (k: number): readonly number[] => {
-      const rule = ruleForLinear(LARGE, { ...shapeOf(8, 2560, k), norm: null, residual: true });
+    const alongOf = (k: number, rows = 8): readonly number[] => {
+      const rule = ruleForLinear(LARGE, { ...shapeOf(rows, 2560, k), norm: null, residual: true });
       if (rule?.family !== 'dots') throw new Error(rule?.family);
       return [rule.config.subgroups, rule.config.splits];
     };
-    expect([8192, 9216, 14336, 17_408, 18_944].map(alongOf)).toEqual([
+    expect([8192, 9216, 14336, 17_408].map((k) => alongOf(k))).toEqual([
       [8, 8],
       [9, 9],
       [14, 7],
-      [4, 4],
-      [4, 4],
+      [17, 17],
     ]);
+    // 37 · 512: no more subgroups than four, which five rows and more leave to matrices.
+    expect(alongOf(18_944, 4)).toEqual([4, 4]);
+    expect(nameFor(LARGE, { ...shapeOf(8, 3584, 18_944), norm: null, residual: true })).toBe('few');
   });
 
   it('shares K in steps of 33 to 64 rows too, and weights where features are many', () => {

@@ -171,10 +171,14 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   else if (spec.glu !== null) sizes.push([8, 1, 4, 8, 1, 2], [8, 1, 4, 8, 1, 4]);
   else sizes.push([8, 1, 4, 4, 2, 0], [8, 1, 4, 8, 1, 4]);
   // Other lengths: as many subgroups along K as their steps divide by, for without them there are few workgroups.
-  if (rows > 1 && n <= 8192)
+  if (rows > 1 && n <= 8192) {
     for (const pieces of [2, 1] as const)
-      for (const along of [9, 7, 10, 6, 5, 4]) sizes.push([4, pieces, 2, along, along, 0]);
-  sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
+      for (const along of [9, 7, 10, 6, 5, 17]) sizes.push([4, pieces, 2, along, along, 0]);
+    if (rows <= 4 || k < 8192) sizes.push([4, 2, 2, 4, 4, 0], [4, 1, 2, 4, 4, 0]);
+  }
+  // Few subgroups have long turns: from five rows on matrices are faster then.
+  if (rows <= 4 || n > 8192 || k < 8192)
+    sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
   const planes = dotsPlanes(weight, rows);
   // Groups of 32 have pieces of their own.

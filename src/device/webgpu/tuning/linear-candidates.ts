@@ -230,6 +230,7 @@ const DOTS_SIZES: readonly (readonly [
   [4, 1, 2, 8, 1, 1],
   [4, 1, 2, 16, 16, 0],
   // Odd numbers of steps along K.
+  [4, 2, 2, 17, 17, 0],
   [4, 2, 2, 4, 4, 0],
   [4, 1, 2, 4, 4, 0],
   [4, 1, 1, 4, 4, 0],
