@@ -170,6 +170,8 @@ export type Node =
   | {
       readonly op: 'short-conv';
       readonly x: Tensor;
+      /** The first of the columns of x that it takes. */
+      readonly from: number;
       readonly layer: number;
       readonly taps: number;
       /** `[taps · channels]`, the oldest tap first. */
@@ -193,6 +195,8 @@ export type Node =
       readonly op: 'gated-delta';
       readonly qkv: Tensor;
       readonly gates: Tensor;
+      /** The first of their columns that it takes. */
+      readonly gatesFrom: number;
       readonly layer: number;
       readonly keyHeads: number;
       readonly heads: number;
@@ -215,6 +219,8 @@ export type Node =
       readonly op: 'selective-scan';
       readonly x: Tensor;
       readonly steps: Tensor;
+      /** The first of their columns that it takes. */
+      readonly stepsFrom: number;
       readonly layer: number;
       readonly groups: number;
       readonly heads: number;
@@ -228,13 +234,15 @@ export type Node =
     }
   /**
    * `norm(x) · act(gate)`, by element. `norm`: RMS of runs of as many columns as its weight has, times weight; null for none. Where
-   * x has more columns than the gate they are taken from column `from` on, and there is no norm.
+   * x has more columns than the result they are taken from column `from` on, and there is no norm; those of the gate from
+   * `gateFrom` on.
    */
   | {
       readonly op: 'gate';
       readonly x: Tensor;
       readonly from: number;
       readonly gate: Tensor;
+      readonly gateFrom: number;
       readonly activation: GateActivation;
       readonly norm: { readonly weight: Vector; readonly eps: number } | null;
       readonly out: Tensor;

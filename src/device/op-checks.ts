@@ -120,34 +120,46 @@ function checkLatent(op: string, { kvHeads, headDim, valueDim }: AttentionShape)
     throw shapeError(op, `values of ${valueDim} in ${kvHeads} keys of ${headDim}`);
 }
 
-export function checkShortConv(channels: number, { taps, weight, bias }: ShortConvOptions): void {
+/** Answers the channels. */
+export function checkShortConv(x: Tensor, { from, taps, weight, bias, gated }: ShortConvOptions): number {
+  const channels = from === undefined ? x.cols / (gated ? 3 : 1) : weight.length / taps;
+  if (from !== undefined) checkPart('shortConv', 'channels', x, from, gated ? 3 * channels : channels);
   if (channels % 4 !== 0) throw shapeError('shortConv', `${channels} channels, not a multiple of 4`);
   if (!(Number.isInteger(taps) && taps >= 2 && taps <= 8))
     throw shapeError('shortConv', `${taps} taps, not 2 to 8`);
   expectSize('shortConv', 'weight', weight.length, taps * channels);
   if (bias) expectSize('shortConv', 'bias', bias.length, channels);
+  return channels;
+}
+
+/** Some of the columns of a tensor that has others too. `unit`: what they are read in. */
+function checkPart(op: string, what: string, { cols }: Tensor, from: number, count: number, unit = 4): void {
+  if (![from / unit, count / unit].every((n) => Number.isInteger(n) && n >= 0) || from + count > cols)
+    throw shapeError(op, `${count} ${what} from column ${from} on, of ${cols}, or no multiple of ${unit}`);
 }
 
 export function checkGatedDelta(qkv: Tensor, gates: Tensor, options: GatedDeltaOptions): void {
-  const { keyHeads, heads, rows, cols, decay } = options;
+  const { keyHeads, heads, rows, cols, decay, gatesFrom } = options;
   if (heads % keyHeads !== 0)
     throw shapeError('gatedDelta', `${heads} heads do not share ${keyHeads} key heads evenly`);
   checkState('gatedDelta', rows, cols);
   expectSize('gatedDelta', 'qkv cols', qkv.cols, 2 * keyHeads * rows + heads * cols);
-  expectSize('gatedDelta', 'gates cols', gates.cols, 2 * heads);
+  if (gatesFrom === undefined) expectSize('gatedDelta', 'gates cols', gates.cols, 2 * heads);
+  else checkPart('gatedDelta', 'gates', gates, gatesFrom, 2 * heads, 1);
   expectSize('gatedDelta', 'decay', decay.length, 2 * heads);
   expectSameRows('gatedDelta', qkv, gates);
 }
 
 export function checkSelectiveScan(x: Tensor, steps: Tensor, options: SelectiveScanOptions): void {
-  const { groups, heads, rows, cols, limits, decay } = options;
+  const { groups, heads, rows, cols, limits, decay, stepsFrom } = options;
   if (heads % groups !== 0)
     throw shapeError('selectiveScan', `${heads} heads do not share ${groups} groups evenly`);
   checkState('selectiveScan', rows, cols);
   if (!(limits[0] >= 0 && limits[0] <= limits[1]))
     throw shapeError('selectiveScan', `time steps from ${limits[0]} to ${limits[1]}`);
   expectSize('selectiveScan', 'x cols', x.cols, heads * cols + 2 * groups * rows);
-  expectSize('selectiveScan', 'steps cols', steps.cols, heads);
+  if (stepsFrom === undefined) expectSize('selectiveScan', 'steps cols', steps.cols, heads);
+  else checkPart('selectiveScan', 'steps', steps, stepsFrom, heads, 1);
   expectSize('selectiveScan', 'decay', decay.length, 3 * heads);
   expectSameRows('selectiveScan', x, steps);
 }
@@ -158,14 +170,23 @@ function checkState(op: string, rows: number, cols: number): void {
     throw shapeError(op, `states of ${rows} × ${cols}, not multiples of 4`);
 }
 
-export function checkGate(x: Tensor, gate: Tensor, normed: Vector | null, from: number): void {
-  const { cols } = gate;
+/** Answers the columns of the result. */
+export function checkGate(
+  x: Tensor,
+  gate: Tensor,
+  normed: Vector | null,
+  from: number,
+  gateFrom: number | undefined,
+): number {
+  const { cols } = gateFrom === undefined ? gate : x;
+  if (gateFrom !== undefined) checkPart('gate', 'columns of the gate', gate, gateFrom, cols, 1);
   if (normed !== null || x.cols === cols) expectSize('gate', 'x cols', x.cols, cols);
   if (!Number.isInteger(from) || from < 0 || from + cols > x.cols || (x.cols !== cols && cols % 4 !== 0))
     throw shapeError('gate', `${cols} columns from ${from}, of ${x.cols} in all`);
   expectSameRows('gate', x, gate);
   if (normed !== null && cols % normed.length !== 0)
     throw shapeError('gate', `${cols} columns in runs of ${normed.length}`);
+  return cols;
 }
 
 /** Answers the first part: there is one. */

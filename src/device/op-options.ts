@@ -16,6 +16,8 @@ export interface RopeAppendOptions extends AttentionShape {
 
 export interface ShortConvOptions {
   readonly layer: number;
+  /** Of x the columns from here on, as many as the weight has channels. Default: all. */
+  readonly from?: number;
   readonly taps: number;
   readonly weight: Vector;
   readonly bias?: Vector | null;
@@ -25,6 +27,8 @@ export interface ShortConvOptions {
 
 export interface GatedDeltaOptions {
   readonly layer: number;
+  /** The gates are in columns from here on. Default: there are no others. */
+  readonly gatesFrom?: number;
   readonly keyHeads: number;
   readonly heads: number;
   readonly rows: number;
@@ -34,6 +38,8 @@ export interface GatedDeltaOptions {
 
 export interface SelectiveScanOptions {
   readonly layer: number;
+  /** The steps are in columns from here on. Default: there are no others. */
+  readonly stepsFrom?: number;
   readonly groups: number;
   readonly heads: number;
   readonly rows: number;

@@ -161,11 +161,10 @@ export class Ops {
 
   /** A short causal convolution: `[tokens, channels]`, of as many columns or, gated, of three times so many. */
   shortConv(x: Tensor, options: ShortConvOptions): Tensor {
-    const { layer, taps, weight, bias = null, gated = false, activation = null } = options;
-    const channels = gated ? x.cols / 3 : x.cols;
-    checkShortConv(channels, options);
+    const { layer, from = 0, taps, weight, bias = null, gated = false, activation = null } = options;
+    const channels = checkShortConv(x, options);
     const out = this.#tensor(x.rows, channels);
-    this.#nodes.push({ op: 'short-conv', x, layer, taps, weight, bias, gated, activation, out });
+    this.#nodes.push({ op: 'short-conv', x, from, layer, taps, weight, bias, gated, activation, out });
     return out;
   }
 
@@ -173,7 +172,7 @@ export class Ops {
   gatedDelta(qkv: Tensor, gates: Tensor, options: GatedDeltaOptions): Tensor {
     checkGatedDelta(qkv, gates, options);
     const out = this.#tensor(qkv.rows, options.heads * options.cols);
-    this.#nodes.push({ op: 'gated-delta', qkv, gates, ...options, out });
+    this.#nodes.push({ op: 'gated-delta', qkv, gates, gatesFrom: 0, ...options, out });
     return out;
   }
 
@@ -181,21 +180,25 @@ export class Ops {
   selectiveScan(x: Tensor, steps: Tensor, options: SelectiveScanOptions): Tensor {
     checkSelectiveScan(x, steps, options);
     const out = this.#tensor(x.rows, options.heads * options.cols);
-    this.#nodes.push({ op: 'selective-scan', x, steps, ...options, out });
+    this.#nodes.push({ op: 'selective-scan', x, steps, stepsFrom: 0, ...options, out });
     return out;
   }
 
-  /** `norm(x) · act(gate)`; of x the columns from `from` on, as many as the gate has. */
+  /**
+   * `norm(x) · act(gate)`; of x the columns from `from` on, as many as the gate has; or, with `gateFrom`, of the gate those from there
+   * on, as many as x has.
+   */
   gate(
     x: Tensor,
     gate: Tensor,
     activation: GateActivation,
     norm: { readonly weight: Vector; readonly eps: number } | null = null,
     from = 0,
+    gateFrom?: number,
   ): Tensor {
-    checkGate(x, gate, norm?.weight ?? null, from);
-    const out = this.#tensor(x.rows, gate.cols);
-    this.#nodes.push({ op: 'gate', x, from, gate, activation, norm, out });
+    const cols = checkGate(x, gate, norm?.weight ?? null, from, gateFrom);
+    const out = this.#tensor(x.rows, cols);
+    this.#nodes.push({ op: 'gate', x, from, gate, gateFrom: gateFrom ?? 0, activation, norm, out });
     return out;
   }
 

@@ -31,6 +31,36 @@ describe.each(devices)('elementwise ops on $name', (spec) => {
     }
   });
 
+  it.each([
+    [1, 3],
+    [5, 18],
+    [17, 96],
+    [2, 1000],
+    [3, 4096],
+  ])('adds what is normed to a sum: %i rows of %i', async (rows, cols) => {
+    const random = new Random(cols);
+    const [x, y] = [random.normals(rows * cols), random.normals(rows * cols, 3)];
+    const gains = [random.normals(cols), random.normals(cols)];
+    const [first, second] = await Promise.all(gains.map((gain) => device.loadVector(vectorSource(gain))));
+    const run = (count: number): Promise<Float32Array> =>
+      runOnce(device, count, { cols, data: x.subarray(0, count * cols) }, (_, t) => t, {
+        cols,
+        data: y.subarray(0, count * cols),
+        // On either side of a sum, and of what a sum gave.
+        use: (ops, t, other) => {
+          const sum = ops.add(other, ops.rmsNorm(t, first!, 1e-6));
+          return ops.add(ops.rmsNorm(sum, second!, 1e-3), sum);
+        },
+      });
+    const out = await run(rows);
+    const plus = (a: Float64Array | Float32Array, b: Float64Array | Float32Array): Float32Array =>
+      Float32Array.from(a, (value, i) => value + b[i]!);
+    const sum = plus(y, reference.rmsNorm(x, gains[0]!, rows, cols, 1e-6));
+    const wanted = plus(reference.rmsNorm(sum, gains[1]!, rows, cols, 1e-3), sum);
+    expect(worstRow(out, wanted, rows, cols)).toBeLessThan(bound(spec));
+    expect(await run(1)).toEqual(out.slice(0, cols));
+  });
+
   it('rms-norm of zeros is zeros, and a NaN row stays alone', async () => {
     const cols = 64;
     const x = new Float32Array(3 * cols);

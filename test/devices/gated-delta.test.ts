@@ -19,6 +19,7 @@ const CASES = [
     conv: 3,
   },
   { name: 'rows of no four parts', keyHeads: 2, heads: 2, rows: 20, cols: 4, conv: null },
+  { name: 'gates among others', keyHeads: 1, heads: 3, rows: 8, cols: 4, conv: null, gates: [9, 5] },
 ] as const;
 
 describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => {
@@ -30,7 +31,8 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     await device[Symbol.asyncDispose]();
   });
 
-  it.each(CASES)('with $name', async ({ keyHeads, heads, rows, cols, conv }) => {
+  it.each(CASES)('with $name', async ({ keyHeads, heads, rows, cols, conv, ...more }) => {
+    const [gatesFrom, behind] = 'gates' in more ? more.gates : [undefined, 0];
     const random = new Random(rows);
     // Some heads forget at once, some hardly.
     const decay = Float32Array.from({ length: 2 * heads }, (_, i) =>
@@ -38,16 +40,17 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     );
     const vector = await device.loadVector(vectorSource(decay));
     const width = 2 * keyHeads * rows + heads * cols;
-    const gatesAt = width;
+    const gatesAt = width + (gatesFrom ?? 0);
+    const beside = (gatesFrom ?? 0) + 2 * heads + behind;
     const shape = {
       conv: conv === null ? null : { channels: 8, taps: conv },
       matrix: { heads, rows, cols },
     };
-    const sizes = { keyHeads, heads, rows, cols };
-    await using bench = await RecurrentBench.create(device, shape, [width, 2 * heads], (ops, [x, gates]) =>
+    const sizes = { keyHeads, heads, rows, cols, ...(gatesFrom === undefined ? {} : { gatesFrom }) };
+    await using bench = await RecurrentBench.create(device, shape, [width, beside], (ops, [x, gates]) =>
       ops.gatedDelta(x!, gates!, { layer: 1, ...sizes, decay: vector }),
     );
-    await expectScan(bench, random, gatesAt + 2 * heads, 3e-5, (own) => {
+    await expectScan(bench, random, width + beside, 3e-5, (own) => {
       const gates = own.map((row) => row.subarray(gatesAt));
       return reference.gatedDelta(own, gates, { ...sizes, decay });
     });
@@ -92,6 +95,26 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
       const wanted = reference.gate(own, by.subarray(r * cols, (r + 1) * cols), 'gelu-tanh', null);
       expect(worst([got.subarray(r * cols, (r + 1) * cols)], [wanted])).toBeLessThan(1e-5);
     }
+  });
+
+  it('gates: by columns of a wider row, in normed runs', async () => {
+    const random = new Random(45);
+    const [count, cols, from, wide] = [5, 8, 6, 19];
+    const [x, by] = [random.normals(count * cols), random.normals(count * wide, 3)];
+    const weight = random.normals(4);
+    const norm = { weight: await device.loadVector(vectorSource(weight)), eps: 1e-3 };
+    const got = await runOnce(device, count, { cols, data: x }, (_, t) => t, {
+      cols: wide,
+      data: by,
+      use: (ops, t, g) => ops.gate(t, g, 'silu', norm, 0, from),
+    });
+    for (let r = 0; r < count; r++)
+      for (const run of [0, 4]) {
+        const own = x.subarray(r * cols + run, r * cols + run + 4);
+        const gate = by.subarray(r * wide + from + run, r * wide + from + run + 4);
+        const wanted = reference.gate(own, gate, 'silu', { weight, eps: 1e-3 });
+        expect(worst([got.subarray(r * cols + run, r * cols + run + 4)], [wanted])).toBeLessThan(1e-5);
+      }
   });
 
   it('refuses a layer without such a state', async () => {

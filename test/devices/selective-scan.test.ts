@@ -34,12 +34,15 @@ describe.each(kernelDevices)('selective scan on $name', (spec: DeviceSpec) => {
       conv: conv === null ? null : { channels: 8, taps: conv },
       matrix: { heads, rows, cols },
     };
-    const sizes = { groups, heads, rows, cols, limits };
-    await using bench = await RecurrentBench.create(device, shape, [width, heads], (ops, [x, steps]) =>
+    // Steps stand among other columns.
+    const [stepsFrom, behind] = [3, 2];
+    const beside = stepsFrom + heads + behind;
+    const sizes = { groups, heads, rows, cols, limits, stepsFrom };
+    await using bench = await RecurrentBench.create(device, shape, [width, beside], (ops, [x, steps]) =>
       ops.selectiveScan(x!, steps!, { layer: 1, ...sizes, decay: vector }),
     );
-    await expectScan(bench, random, width + heads, 1e-4, (own) => {
-      const steps = own.map((row) => row.subarray(width));
+    await expectScan(bench, random, width + beside, 1e-4, (own) => {
+      const steps = own.map((row) => row.subarray(width + stepsFrom));
       return reference.selectiveScan(own, steps, { ...sizes, decay });
     });
   });

@@ -12,6 +12,24 @@ const CASES = [
   { name: 'Qwen3.5', channels: 132, taps: 4, gated: false, biased: false, activation: 'silu' },
   { name: 'Mamba 2', channels: 260, taps: 4, gated: false, biased: true, activation: 'silu' },
   { name: 'two taps', channels: 4, taps: 2, gated: true, biased: true, activation: null },
+  {
+    name: 'some of the columns',
+    channels: 12,
+    taps: 4,
+    gated: false,
+    biased: false,
+    activation: 'silu',
+    from: 8,
+  },
+  {
+    name: 'some of the columns, gated',
+    channels: 8,
+    taps: 3,
+    gated: true,
+    biased: true,
+    activation: null,
+    from: 4,
+  },
 ] as const;
 
 describe.each(kernelDevices)('short convolution on $name', (spec: DeviceSpec) => {
@@ -23,24 +41,34 @@ describe.each(kernelDevices)('short convolution on $name', (spec: DeviceSpec) =>
     await device[Symbol.asyncDispose]();
   });
 
-  it.each(CASES)('as in $name', async ({ channels, taps, gated, biased, activation }) => {
+  it.each(CASES)('as in $name', async ({ channels, taps, gated, biased, activation, ...more }) => {
+    const from = 'from' in more ? more.from : undefined;
     const random = new Random(channels);
     const weight = random.normals(taps * channels);
     const bias = biased ? random.normals(channels) : null;
-    const cols = gated ? 3 * channels : channels;
+    const own = gated ? 3 * channels : channels;
+    const cols = from === undefined ? own : from + own + 4;
     const vectors = {
       weight: await device.loadVector(vectorSource(weight)),
       bias: bias === null ? null : await device.loadVector(vectorSource(bias)),
     };
     const shape = { conv: { channels, taps }, matrix: null };
     await using bench = await RecurrentBench.create(device, shape, cols, (ops, [x]) =>
-      ops.shortConv(x, { layer: 1, taps, gated, activation, ...vectors }),
+      ops.shortConv(x, {
+        layer: 1,
+        ...(from === undefined ? {} : { from }),
+        taps,
+        gated,
+        activation,
+        ...vectors,
+      }),
     );
     const lengths = [1, 2, 3, 33, 70];
     const rows = lengths.map((length) => randomRows(length, length, cols));
     const whole = await bench.run(rows, [lengths.map((length, s) => [s, length] as Part)]);
-    rows.forEach((own, s) => {
-      const wanted = reference.shortConv(own, { taps, weight, bias, gated, activation });
+    rows.forEach((all, s) => {
+      const read = all.map((row) => row.subarray(from ?? 0, (from ?? 0) + own));
+      const wanted = reference.shortConv(read, { taps, weight, bias, gated, activation });
       expect(worst(whole[s]!, wanted), `sequence ${s}`).toBeLessThan(2e-5);
     });
     // In pieces, each in company that changes, in other slots, with what they held before: the same bits.

@@ -327,35 +327,38 @@ class ReferenceProgram implements Program {
           set(node.out, reference.scale(value(node.x), node.factor, node.softcap));
           break;
         case 'short-conv': {
-          const { taps, gated, activation } = node;
+          const { x, from, taps, gated, activation } = node;
+          const cols = (gated ? 3 : 1) * node.out.cols;
           const weight = (node.weight as ReferenceVector).values;
           const bias = (node.bias as ReferenceVector | null)?.values ?? null;
           set(
             node.out,
-            this.#recurrent(node, node.x.cols, value(node.x), inputs, (rows) =>
+            this.#recurrent(node, cols, columnsOf(value(x), x.cols, from, cols), inputs, (rows) =>
               reference.shortConv(rows, { taps, weight, bias, gated, activation }),
             ),
           );
           break;
         }
         case 'gated-delta': {
-          const { qkv, gates } = node;
+          const { qkv, gates, gatesFrom: from, heads } = node;
+          const beside = { of: gates, from, cols: 2 * heads };
           const decay = (node.decay as ReferenceVector).values;
           set(
             node.out,
-            this.#recurrentPair(node, qkv, gates, value, inputs, (rows, beside) =>
-              reference.gatedDelta(rows, beside, { ...node, decay }),
+            this.#recurrentPair(node, qkv, beside, value, inputs, (rows, gated) =>
+              reference.gatedDelta(rows, gated, { ...node, decay }),
             ),
           );
           break;
         }
         case 'selective-scan': {
-          const { x, steps } = node;
+          const { x, steps, stepsFrom: from, heads } = node;
+          const beside = { of: steps, from, cols: heads };
           const decay = (node.decay as ReferenceVector).values;
           set(
             node.out,
-            this.#recurrentPair(node, x, steps, value, inputs, (rows, beside) =>
-              reference.selectiveScan(rows, beside, { ...node, decay }),
+            this.#recurrentPair(node, x, beside, value, inputs, (rows, stepped) =>
+              reference.selectiveScan(rows, stepped, { ...node, decay }),
             ),
           );
           break;
@@ -363,12 +366,13 @@ class ReferenceProgram implements Program {
         case 'gate': {
           const weight = (node.norm?.weight as ReferenceVector | undefined)?.values;
           const norm = weight === undefined ? null : { weight, eps: node.norm!.eps };
-          const [x, by] = [value(node.x), value(node.gate)];
-          const { from, x: own, gate } = node;
-          const width = weight?.length ?? gate.cols;
+          const { from, x: own, gate, gateFrom, out: result } = node;
+          const by = columnsOf(value(gate), gate.cols, gateFrom, result.cols);
+          const x = value(own);
+          const width = weight?.length ?? result.cols;
           const out = new Float64Array(by.length);
           for (let at = 0; at < by.length; at += width) {
-            const source = Math.floor(at / gate.cols) * own.cols + from + (at % gate.cols);
+            const source = Math.floor(at / result.cols) * own.cols + from + (at % result.cols);
             const run = x.subarray(source, source + width);
             out.set(reference.gate(run, by.subarray(at, at + width), node.activation, norm), at);
           }
@@ -572,11 +576,11 @@ class ReferenceProgram implements Program {
     return Float64Array.from(out.flatMap((row) => [...row]));
   }
 
-  /** A recurrent node of two inputs, both side by side as one row of a history. */
+  /** A recurrent node of two inputs, both side by side as one row of a history; of the second it takes some columns. */
   #recurrentPair(
     node: Node,
     a: Tensor,
-    b: Tensor,
+    b: { readonly of: Tensor; readonly from: number; readonly cols: number },
     value: (tensor: Tensor) => Float64Array,
     inputs: StepInputs,
     run: (rows: readonly Float64Array[], beside: readonly Float64Array[]) => readonly Float64Array[],
@@ -585,7 +589,8 @@ class ReferenceProgram implements Program {
     const both = new Float64Array(inputs.tokenCount * cols);
     for (let t = 0; t < inputs.tokenCount; t++) {
       both.set(value(a).subarray(t * a.cols, (t + 1) * a.cols), t * cols);
-      both.set(value(b).subarray(t * b.cols, (t + 1) * b.cols), t * cols + a.cols);
+      const start = t * b.of.cols + b.from;
+      both.set(value(b.of).subarray(start, start + b.cols), t * cols + a.cols);
     }
     return this.#recurrent(node, cols, both, inputs, (rows) =>
       run(
@@ -665,4 +670,13 @@ function rotate(head: Float64Array, { dims, style, fine, coarse }: RopeTable, po
     head[a] = x * cos - y * sin;
     head[b] = x * sin + y * cos;
   }
+}
+
+/** Some of the columns of rows. */
+function columnsOf(x: Float64Array, cols: number, from: number, count: number): Float64Array {
+  if (count === cols) return x;
+  const rows = x.length / cols;
+  const out = new Float64Array(rows * count);
+  for (let r = 0; r < rows; r++) out.set(x.subarray(r * cols + from, r * cols + from + count), r * count);
+  return out;
 }

@@ -38,12 +38,12 @@ export function shortConvCommand(
   state: NodeState,
   at: { readonly x: number; readonly out: number; readonly weight: number; readonly bias: number },
 ): Command {
-  const { taps, gated, activation, out } = node;
+  const { x, from, taps, gated, activation, out } = node;
   return {
     opcode: OP_SHORT_CONV,
     words: [
       ...stateWords(place, state),
-      at.x,
+      at.x + 4 * from,
       at.out,
       at.weight,
       at.bias,
@@ -53,6 +53,7 @@ export function shortConvCommand(
       activation === 'silu' ? 1 : 0,
       place.scratch,
       convStride(taps),
+      4 * x.cols,
     ],
   };
 }
@@ -71,7 +72,7 @@ export function deltaScratchBytes({ rows }: NodeOf<'gated-delta'>, threads: numb
 
 export function gatedDeltaCommand(
   place: CommandPlace,
-  { keyHeads, heads, rows, cols }: NodeOf<'gated-delta'>,
+  { gates, gatesFrom, keyHeads, heads, rows, cols }: NodeOf<'gated-delta'>,
   state: NodeState,
   at: { readonly qkv: number; readonly gates: number; readonly out: number; readonly decay: number },
 ): Command {
@@ -80,7 +81,7 @@ export function gatedDeltaCommand(
     words: [
       ...stateWords(place, state),
       at.qkv,
-      at.gates,
+      at.gates + 4 * gatesFrom,
       at.out,
       at.decay,
       keyHeads,
@@ -91,6 +92,7 @@ export function gatedDeltaCommand(
       f32Word(1 / Math.sqrt(rows)),
       place.scratch,
       deltaStride(rows),
+      4 * gates.cols,
     ],
   };
 }
@@ -106,7 +108,7 @@ export function scanScratchBytes({ rows }: NodeOf<'selective-scan'>, threads: nu
 
 export function selectiveScanCommand(
   place: CommandPlace,
-  { groups, heads, rows, cols, limits }: NodeOf<'selective-scan'>,
+  { steps, stepsFrom, groups, heads, rows, cols, limits }: NodeOf<'selective-scan'>,
   state: NodeState,
   at: { readonly x: number; readonly steps: number; readonly out: number; readonly decay: number },
 ): Command {
@@ -115,7 +117,7 @@ export function selectiveScanCommand(
     words: [
       ...stateWords(place, state),
       at.x,
-      at.steps,
+      at.steps + 4 * stepsFrom,
       at.out,
       at.decay,
       groups,
@@ -127,6 +129,7 @@ export function selectiveScanCommand(
       f32Word(limits[1]),
       place.scratch,
       scanStride(rows),
+      4 * steps.cols,
     ],
   };
 }
@@ -134,23 +137,24 @@ export function selectiveScanCommand(
 /** `weight`: its address, 0 for no norm. */
 export function gateCommand(
   place: CommandPlace,
-  { x, from, gate, activation, norm }: NodeOf<'gate'>,
+  { x, from, gate, gateFrom, activation, norm, out }: NodeOf<'gate'>,
   at: { readonly x: number; readonly gate: number; readonly out: number; readonly weight: number },
 ): Command {
   return {
     opcode: OP_GATE,
     words: [
       at.x,
-      at.gate,
+      at.gate + 4 * gateFrom,
       at.out,
       rowCountAt(place, x.rows),
-      gate.cols,
-      norm?.weight.length ?? gate.cols,
+      out.cols,
+      norm?.weight.length ?? out.cols,
       at.weight,
       f32Word(norm?.eps ?? 0),
       GATE_ACTIVATIONS.indexOf(activation),
       x.cols,
       from,
+      gate.cols,
     ],
   };
 }

@@ -167,6 +167,31 @@ describe('the norm between two linears', () => {
   });
 });
 
+describe('a norm that goes with a sum', () => {
+  const weight: Vector = { kind: 'vector', length: 64 };
+  function found(build: (ops: Ops, x: Tensor, y: Tensor) => readonly Tensor[]): number {
+    const ops = new Ops();
+    for (const out of build(ops, ops.input('tokens', 64), ops.input('tokens', 64))) ops.keep(out);
+    const { normOf, sumOf, held } = findFusions(ops.finish());
+    expect(sumOf.size).toBe(normOf.size);
+    for (const [sum, norm] of normOf) expect(held.get(sum)).toContain(norm.x);
+    return normOf.size;
+  }
+
+  it('is one that the sum right behind it alone reads', () => {
+    expect(found((ops, x, y) => [ops.add(y, ops.rmsNorm(x, weight, 1e-6))])).toBe(1);
+    expect(found((ops, x, y) => [ops.add(ops.rmsNorm(x, weight, 1e-6), y)])).toBe(1);
+    const more = found((ops, x, y) => {
+      const kept = ops.rmsNorm(x, weight, 1e-6);
+      const both = ops.rmsNorm(x, weight, 1e-6);
+      const far = ops.rmsNorm(x, weight, 1e-6);
+      const between = ops.scale(y, 2);
+      return [kept, ops.add(kept, y), ops.add(both, both), ops.add(far, between)];
+    });
+    expect(more).toBe(0);
+  });
+});
+
 describe('the rotation that attention in segments does itself', () => {
   const heads = 2;
   const headDim = 16;

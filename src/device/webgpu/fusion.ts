@@ -1,6 +1,6 @@
 /**
  * What may be done in one launch: a norm that only one linear reads goes into that linear, and so does a glu, or a rope-append,
- * that alone reads it; and what one node may hand the next in another form than a tensor of f32. Whether it is done is for
+ * that alone reads it; a norm that only a sum reads goes with the sum; and what one node may hand the next in another form than a tensor of f32. Whether it is done is for
  * the kernels to say, bucket by bucket; the memory is planned so that both ways are open.
  */
 
@@ -30,6 +30,10 @@ export interface Fusions {
   /** The rotation of q and k that attention in segments alone reads; and the other way round. */
   readonly rotationOf: ReadonlyMap<NodeOf<'attend-segments'>, NodeOf<'rotate'>>;
   readonly attentionOf: ReadonlyMap<NodeOf<'rotate'>, NodeOf<'attend-segments'>>;
+  /** The norm that alone is read by the sum behind it. */
+  readonly normOf: ReadonlyMap<NodeOf<'add'>, NodeOf<'rms-norm'>>;
+  /** By norms, the sums they go with. */
+  readonly sumOf: ReadonlyMap<NodeOf<'rms-norm'>, NodeOf<'add'>>;
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
@@ -56,12 +60,19 @@ export function findFusions(graph: Graph): Fusions {
   const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
   const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
   const rotationOf = new Map<NodeOf<'attend-segments'>, NodeOf<'rotate'>>();
+  const normOf = new Map<NodeOf<'add'>, NodeOf<'rms-norm'>>();
   graph.nodes.forEach((node, at) => {
     if (node.op === 'attend-segments') {
       const rotation = makers.get(node.qkv);
       if (rotation?.op !== 'rotate' || onlyReader(node.qkv) !== node || !turnsHeads(rotation, node)) return;
       rotationOf.set(node, rotation);
       held.set(node, [rotation.x]);
+    }
+    if (node.op === 'add') {
+      const before = graph.nodes[at - 1];
+      if (before?.op !== 'rms-norm' || onlyReader(before.out) !== node || node.a === node.b) return;
+      normOf.set(node, before);
+      held.set(node, [before.x]);
     }
     // An exact product has kernels of its own, that hand nothing over.
     if (node.op !== 'linear' || node.exact === true) return;
@@ -95,7 +106,9 @@ export function findFusions(graph: Graph): Fusions {
   const normTakers = normedBehind(graph, ofLinear);
   const normGivers = inverse(normTakers);
   const rotations = { rotationOf, attentionOf: inverse(rotationOf) };
-  return { ofLinear, takers, givers, normTakers, normGivers, appendOf, productOf, ...rotations, into, held };
+  const sums = { normOf, sumOf: inverse(normOf) };
+  const appends = { appendOf, productOf };
+  return { ofLinear, takers, givers, normTakers, normGivers, ...appends, ...rotations, ...sums, into, held };
 }
 
 /** Whether a rotation is of the heads of q and k as attention has them, in pairs that lie whole vectors apart. */

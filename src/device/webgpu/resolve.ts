@@ -102,6 +102,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       return resolveEmbed(node, r);
     case 'rms-norm': {
       const { x, out } = node;
+      if (r.fusions.sumOf.has(node)) return [];
       const kernel = rmsNormKernel({ rowKind: x.rows, cols: x.cols, eps: node.eps });
       return [bound(kernel, r, { x: r.tensor(x), weight: vector(node.weight), out: r.tensor(out) })];
     }
@@ -135,6 +136,13 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'add': {
       const { a, b, out } = node;
+      const norm = r.fusions.normOf.get(node);
+      if (norm !== undefined) {
+        const { x, weight, eps } = norm;
+        const kernel = rmsNormKernel({ rowKind: x.rows, cols: x.cols, eps, residual: true });
+        const residual = r.tensor(norm.out === a ? b : a);
+        return [bound(kernel, r, { x: r.tensor(x), weight: vector(weight), residual, out: r.tensor(out) })];
+      }
       const kernel = addKernel({ rowKind: a.rows, cols: a.cols });
       return [bound(kernel, r, { a: r.tensor(a), b: r.tensor(b), out: r.tensor(out) })];
     }

@@ -31,9 +31,9 @@ export function gatedDeltaWeights(
   const { qkv, z, gates } = byKeyHead ? groupedParts(shape) : plainParts(shape);
   // GGUF files have q, k, v and z apart all the same.
   const plain = plainParts(shape);
-  at.matrix('mixer', 'delta-qkv', hiddenSize, qkv, byKeyHead ? { others: plain.qkv } : {});
-  at.matrix('mixer', 'delta-z', hiddenSize, z, byKeyHead ? { others: plain.z } : {});
-  at.matrix('mixer', 'delta-gates', hiddenSize, gates);
+  const more = byKeyHead ? { others: [...plain.qkv, ...plain.z, ...gates] } : {};
+  // One product: a step of few rows feels each launch.
+  at.matrix('mixer', 'delta-in', hiddenSize, [...qkv, ...z, ...gates], more);
   convWeights(at, 'linear_attn.conv1d', channels, taps, false);
   const decay = ['linear_attn.A_log', 'linear_attn.dt_bias'].map((name) => ({ name, shape: [heads] }));
   at.vector('delta-decay', decay, (all) => all.map((value, i) => (i < heads ? -Math.exp(value) : value)));
@@ -85,10 +85,12 @@ export function gatedDelta(at: Layer, normed: Tensor, shape: GatedDeltaShape): T
   const { keyHeads, heads, keyDim, valueDim, taps } = shape;
   const layer = at.cache('state');
   const weight = at.vector('conv');
-  const qkv = at.ops.shortConv(at.linear(normed, 'delta-qkv'), { layer, taps, weight, activation: 'silu' });
-  const sizes = { keyHeads, heads, rows: keyDim, cols: valueDim };
-  const gates = at.linear(normed, 'delta-gates');
-  const mixed = at.ops.gatedDelta(qkv, gates, { layer, ...sizes, decay: at.vector('delta-decay') });
+  const values = heads * valueDim;
+  const channels = 2 * keyHeads * keyDim + values;
+  const all = at.linear(normed, 'delta-in');
+  const qkv = at.ops.shortConv(all, { layer, from: 0, taps, weight, activation: 'silu' });
+  const sizes = { keyHeads, heads, rows: keyDim, cols: valueDim, gatesFrom: channels + values };
+  const mixed = at.ops.gatedDelta(qkv, all, { layer, ...sizes, decay: at.vector('delta-decay') });
   const norm = { weight: at.vector('delta-norm'), eps: at.eps };
-  return at.ops.gate(mixed, at.linear(normed, 'delta-z'), 'silu', norm);
+  return at.ops.gate(mixed, all, 'silu', norm, 0, channels);
 }

@@ -1,6 +1,7 @@
 /**
  * Mamba 2, a recurrent mixer: `out(norm(scan(conv(xbc(u)), dt(u)) · silu(z(u))))`. What it has seen is a matrix for each head, of a
- * fixed size (graph.ts, `selective-scan`). One tensor has the rows of z, of x, B and C, and of dt; they go to three matrices.
+ * fixed size (graph.ts, `selective-scan`). One tensor has the rows of z, of x, B and C, and of dt. They are one product; three where
+ * z and dt are scaled.
  */
 
 import type { Tensor } from '../../device/graph.js';
@@ -105,6 +106,8 @@ function readLimits(fields: ConfigFields): readonly [number, number] {
 export interface Mamba2Weights {
   /** The norm is there. Default true. */
   readonly norm?: boolean;
+  /** z and dt are scaled by themselves (Mamba2Options). Default false. */
+  readonly apart?: boolean;
   /** Multiply x, B and C, before the convolution. Default 1. */
   readonly scales?: { readonly x: number; readonly b: number; readonly c: number };
 }
@@ -115,7 +118,7 @@ export function mamba2Weights(
   hiddenSize: number,
   shape: Mamba2Shape,
   block: string,
-  { norm = true, scales }: Mamba2Weights = {},
+  { norm = true, apart = false, scales }: Mamba2Weights = {},
 ): void {
   const { heads, headDim, groups, stateSize, taps, convBias } = shape;
   const width = mamba2Width(shape);
@@ -124,9 +127,11 @@ export function mamba2Weights(
   const part = (take: number, from: number): readonly LayerPart[] => [
     { tensor: `${block}.in_proj`, rows: take, pick: { take, of, from } },
   ];
-  at.matrix('mixer', 'mamba-z', hiddenSize, part(width, 0));
-  at.matrix('mixer', 'mamba-xbc', hiddenSize, part(channels, width));
-  at.matrix('mixer', 'mamba-dt', hiddenSize, part(heads, width + channels));
+  if (apart) {
+    at.matrix('mixer', 'mamba-z', hiddenSize, part(width, 0));
+    at.matrix('mixer', 'mamba-xbc', hiddenSize, part(channels, width));
+    at.matrix('mixer', 'mamba-dt', hiddenSize, part(heads, width + channels));
+  } else at.matrix('mixer', 'mamba-in', hiddenSize, [{ tensor: `${block}.in_proj`, rows: of }]);
   const conv = `${block}.conv1d`;
   const by = (channel: number, shapeOf: ShapeOf): number => {
     refuseFolded(`model.layers.${at.index}.${conv}.weight`, shapeOf);
@@ -143,7 +148,7 @@ export function mamba2Weights(
 export interface Mamba2Options {
   /** How the scan is gated and normed. Default: gated, then normed by group. */
   readonly norm?: 'behind' | 'before' | 'none';
-  /** Multiply z and dt. Default 1. */
+  /** Multiply z and dt, of matrices that are `apart`. Default: they are not scaled. */
   readonly scales?: { readonly z: number; readonly dt: number };
 }
 
@@ -151,25 +156,29 @@ export interface Mamba2Options {
 export function mamba2(at: Layer, normed: Tensor, shape: Mamba2Shape, options: Mamba2Options = {}): Tensor {
   const { heads, headDim: cols, groups, stateSize: rows, taps, convBias, limits } = shape;
   const { ops } = at;
-  const { norm = 'behind', scales = { z: 1, dt: 1 } } = options;
+  const { norm = 'behind', scales } = options;
   const scaled = (x: Tensor, by: number): Tensor => (by === 1 ? x : ops.scale(x, by));
+  const width = mamba2Width(shape);
   const layer = at.cache('state');
-  const xbc = ops.shortConv(at.linear(normed, 'mamba-xbc'), {
+  const all = scales === undefined ? at.linear(normed, 'mamba-in') : null;
+  const xbc = ops.shortConv(all ?? at.linear(normed, 'mamba-xbc'), {
     layer,
+    from: all === null ? 0 : width,
     taps,
     weight: at.vector('conv'),
     bias: convBias ? at.vector('conv-bias') : null,
     activation: 'silu',
   });
-  const steps = scaled(at.linear(normed, 'mamba-dt'), scales.dt);
-  const sizes = { groups, heads, rows, cols, limits };
+  const steps = all ?? scaled(at.linear(normed, 'mamba-dt'), scales!.dt);
+  const stepsFrom = all === null ? 0 : width + xbc.cols;
+  const sizes = { groups, heads, rows, cols, limits, stepsFrom };
   const mixed = ops.selectiveScan(xbc, steps, { layer, ...sizes, decay: at.vector('mamba-decay') });
-  const z = scaled(at.linear(normed, 'mamba-z'), scales.z);
+  const z = all ?? scaled(at.linear(normed, 'mamba-z'), scales!.z);
   const byGroup = (x: Tensor): Tensor => {
     const part = { from: 0, cols: x.cols / groups, groups, weight: at.vector('mamba-norm'), bias: null };
     return ops.norm(x, 'rms', [part], at.eps);
   };
-  const gated = ops.gate(norm === 'before' ? byGroup(mixed) : mixed, z, 'silu');
+  const gated = ops.gate(norm === 'before' ? byGroup(mixed) : mixed, z, 'silu', null, 0, 0);
   return norm === 'behind' ? byGroup(gated) : gated;
 }
 

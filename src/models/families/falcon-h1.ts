@@ -128,7 +128,7 @@ export const falconH1: Family<FalconH1Config> = {
         at.norm('input-norm', 'input_layernorm', hiddenSize);
         at.norm('mlp-norm', 'pre_ff_layernorm', hiddenSize);
         attentionWeights(at, { ...config, window: null });
-        mamba2Weights(at, hiddenSize, mamba, 'mamba', { norm: mambaNorm !== 'none', scales });
+        mamba2Weights(at, hiddenSize, mamba, 'mamba', { norm: mambaNorm !== 'none', apart: true, scales });
         // Two matrices, for one of them is multiplied.
         for (const side of ['gate', 'up'])
           at.matrix('mlp', side, hiddenSize, [

@@ -3,7 +3,7 @@ import { exp4, loadPart, share, storePart } from './math';
 
 /**
  * `norm(x) · act(gate)`. Pieces of work are runs of `width` columns, each normed by itself.
- * [x, gate, out, rowsAt, cols, width, weight, eps, activation, columns of x, the first of them], weight 0: no norm; activations in the order of ../../graph.ts.
+ * [x, gate, out, rowsAt, cols, width, weight, eps, activation, columns of x, the first of them, columns of gate], weight 0: no norm; activations in the order of ../../graph.ts.
  */
 export function gate(p: usize, thread: u32, threads: u32): void {
   const rows = load<u32>(load<u32>(p, 12));
@@ -19,7 +19,7 @@ export function gate(p: usize, thread: u32, threads: u32): void {
   for (let run = share(runs, thread, threads); run < end; run++) {
     const at: usize = run * width * 4;
     let x: usize = load<u32>(p) + ((run / each) * stride + first + (run % each) * width) * 4;
-    const by: usize = load<u32>(p, 4) + at;
+    const by: usize = load<u32>(p, 4) + ((run / each) * load<u32>(p, 44) + (run % each) * width) * 4;
     const out: usize = load<u32>(p, 8) + at;
     if (weight != 0) {
       normRow(x, weight, out, width, load<f32>(p, 28));

@@ -5,7 +5,7 @@ import { lengthOf, loadTile, positionOf, scanTiles, softplus, startOf, stateOf, 
  * The gated delta rule (`gated-delta` of ../../graph.ts). A thread takes columns of a state through all tokens (`scanTiles`). A
  * column's sums go over the rows from the first to the last, whatever is beside it.
  * [what recurrent.ts says, then from 28 on: qkv, gates, out, decay, keyHeads, heads, rows, cols, where matrices begin in a
- * state, rows^-½, scratch, bytes of it a thread]
+ * state, rows^-½, scratch, bytes of it a thread, bytes of a row of gates]
  * `scratch`: the tile `[rows, TILE]`, then q and k of a token.
  */
 export function gatedDelta(p: usize, thread: u32, threads: u32): void {
@@ -35,7 +35,7 @@ function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): 
     const x: usize = load<u32>(p, 28) + t * width;
     unit(x + keyHead * rows * 4, q, rows, load<f32>(p, 64));
     unit(x + (keyHeads + keyHead) * rows * 4, k, rows, 1);
-    const gates: usize = load<u32>(p, 32) + t * heads * 8;
+    const gates: usize = load<u32>(p, 32) + t * load<u32>(p, 76);
     const beta = <f32>(1 / (1 + Math.exp(-(<f64>load<f32>(gates + head * 4)))));
     const alpha = <f32>Math.exp(<f64>rate * softplus(<f64>load<f32>(gates + (heads + head) * 4) + <f64>shift));
     const v: usize = x + (2 * keyHeads * rows + head * cols + from) * 4;

@@ -5,7 +5,7 @@ import { lengthOf, loadTile, scanTiles, softplus, startOf, stateOf, storeTile, T
  * The selective state space (`selective-scan` of ../../graph.ts). A thread takes columns of a state through all tokens
  * (`scanTiles`). A column's sum goes over the rows from the first to the last, whatever is beside it.
  * [what recurrent.ts says, then from 28 on: x, steps, out, decay, groups, heads, rows, cols, where matrices begin in a
- * state, least and largest Δ, scratch, bytes of it a thread]
+ * state, least and largest Δ, scratch, bytes of it a thread, bytes of a row of steps]
  * `scratch`: the tile `[rows, TILE]`.
  */
 export function selectiveScan(p: usize, thread: u32, threads: u32): void {
@@ -35,7 +35,7 @@ function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): 
     const x = row + (head * cols + from) * 4;
     const b = row + (heads * cols + group * rows) * 4;
     const c = b + groups * rows * 4;
-    const dt = softplus(<f64>load<f32>(load<u32>(p, 32) + (t * heads + head) * 4) + shift);
+    const dt = softplus(<f64>load<f32>(load<u32>(p, 32) + t * load<u32>(p, 80) + head * 4) + shift);
     const step = min<f64>(max<f64>(dt, least), most);
     const alpha = <f32>Math.exp(step * rate);
     const out: usize = load<u32>(p, 36) + (t * heads * cols + head * cols + from) * 4;

@@ -9,7 +9,8 @@ import { lengthOf, positionOf, sequences, startOf, stateOf } from './recurrent';
 /**
  * Causal convolution by channel (`short-conv` of ../../graph.ts). Pieces of work are (sequence, channels): one thread walks over all
  * tokens of its channels and owns their state.
- * [what recurrent.ts says, then from 28 on: x, out, weight, bias, channels, taps, gated, silu, scratch, bytes of it a thread]
+ * [what recurrent.ts says, then from 28 on: x, out, weight, bias, channels, taps, gated, silu, scratch, bytes of it a thread,
+ * bytes of a row of x]
  * `weight`: `[taps, channels]`. `scratch`: a ring of inputs, `[taps, PIECE]`.
  */
 export function shortConv(p: usize, thread: u32, threads: u32): void {
@@ -39,7 +40,7 @@ function piece(p: usize, s: u32, from: u32, count: u32, ring: usize): void {
     else memory.copy(to, state + j * channels * 4, bytes);
   }
   let newest = taps - 1;
-  const width = (gated ? 3 * channels : channels) * 4;
+  const width: usize = load<u32>(p, 68);
   let x: usize = load<u32>(p, 28) + startOf(p, s) * width + from * 4;
   let out: usize = load<u32>(p, 32) + (startOf(p, s) * channels + from) * 4;
   for (let t: u32 = 0; t < length; t++) {

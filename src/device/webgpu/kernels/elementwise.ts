@@ -8,16 +8,17 @@ import { f32Literal } from './f32-literal.js';
 const read = (name: string, type = 'array<vec4<f32>>'): Binding => ({ name, access: 'read', type });
 const OUT: Binding = { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' };
 
-/** One workgroup a row, whatever the rows: the order of the sum is the row's own. */
+/** One workgroup a row, whatever the rows: the order of the sum is the row's own. `residual`: it is added to what is normed. */
 export function rmsNormKernel(shape: {
   readonly rowKind: RowKind;
   readonly cols: number;
   readonly eps: number;
+  readonly residual?: boolean;
 }): Kernel {
   const THREADS = 128;
-  const { cols, rowKind } = shape;
+  const { cols, rowKind, residual = false } = shape;
   const vectors = Math.ceil(cols / 4);
-  const bindings = [STEP_BINDING, read('x'), read('weight'), OUT];
+  const bindings = [STEP_BINDING, read('x'), read('weight'), ...(residual ? [read('residual')] : []), OUT];
   const mask =
     cols % 4 === 0
       ? ''
@@ -43,13 +44,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   let scale = 1.0 / sqrt(part[0] / ${f32Literal(cols)} + ${f32Literal(shape.eps)});
   for (var i = lid; i < ${vectors}u; i += ${THREADS}u) {
-    out[row * ${vectors}u + i] = x[row * ${vectors}u + i] * scale * weight[i];
+    out[row * ${vectors}u + i] = x[row * ${vectors}u + i] * scale * weight[i]${residual ? ` + residual[row * ${vectors}u + i]` : ''};
   }
 }`;
   return {
     stages: [
       {
-        label: `rms-norm [${cols}]`,
+        label: `rms-norm${residual ? ' and sum' : ''} [${cols}]`,
         wgsl,
         bindings,
         workgroups: (facts, out) => spread(facts[rowKind], out),

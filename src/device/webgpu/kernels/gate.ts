@@ -23,10 +23,12 @@ const OPEN: Readonly<Record<GateActivation, string>> = {
 export function gateKernel({
   x,
   from,
-  gate: { rows, cols },
+  gate,
+  gateFrom,
   activation,
   norm,
-}: Pick<NodeOf<'gate'>, 'x' | 'from' | 'gate' | 'activation' | 'norm'>): Kernel {
+  out: { rows, cols },
+}: Pick<NodeOf<'gate'>, 'x' | 'from' | 'gate' | 'gateFrom' | 'activation' | 'norm' | 'out'>): Kernel {
   const width = norm?.weight.length ?? Math.min(cols, COLUMNS);
   const runs = Math.ceil(cols / width);
   const stride = Math.ceil(cols / 4) * 4;
@@ -38,6 +40,7 @@ export function gateKernel({
     { name: 'out', access: 'read_write', type: 'array<f32>' },
   ];
   const xStride = Math.ceil(x.cols / 4) * 4;
+  const gateStride = Math.ceil(gate.cols / 4) * 4;
   const sums =
     norm === null
       ? 'let scale = 1.0;'
@@ -61,9 +64,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let start = (run % ${runs}u) * ${width}u;
   let base = row * ${stride}u + start;
   let source = row * ${xStride}u + ${from}u + start;
+  let by = row * ${gateStride}u + ${gateFrom}u + start;
   ${sums}
   for (var i = lid; i < ${cols % width === 0 ? `${width}u` : `min(${width}u, ${cols}u - start)`}; i += ${THREADS}u) {
-    let g = gate[base + i];
+    let g = gate[by + i];
     let open = ${OPEN[activation]};
     out[base + i] = x[source + i] * scale${norm === null ? '' : ' * weight[i]'} * open;
   }

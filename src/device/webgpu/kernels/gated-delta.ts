@@ -23,7 +23,14 @@ const F32X4 = 'array<vec4<f32>>';
 const read = (name: string, type: string): Binding => ({ name, access: 'read', type });
 
 export function gatedDeltaKernel(
-  { keyHeads, heads, rows, cols }: Pick<NodeOf<'gated-delta'>, 'keyHeads' | 'heads' | 'rows' | 'cols'>,
+  {
+    gates: { cols: gateCols },
+    gatesFrom,
+    keyHeads,
+    heads,
+    rows,
+    cols,
+  }: Pick<NodeOf<'gated-delta'>, 'gates' | 'gatesFrom' | 'keyHeads' | 'heads' | 'rows' | 'cols'>,
   { shape, maxBlocksPerSlot }: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
   lanes = 0,
 ): Kernel {
@@ -40,7 +47,7 @@ export function gatedDeltaKernel(
   const threads = (COLUMNS / columns) * parts;
   const tiles = Math.ceil(cols / COLUMNS);
   const width = 2 * keyHeads * rows + heads * cols;
-  const gatesStride = Math.ceil((2 * heads) / 4) * 4;
+  const gatesStride = Math.ceil(gateCols / 4) * 4;
   const tokens = [8, 4, 2, 1].find((n) => n * rows * 8 <= STAGED_BYTES) ?? 1;
   /** Threads that measure one token's key and query. */
   const measurers = threads / tokens;
@@ -85,7 +92,7 @@ export function gatedDeltaKernel(
         ahead_v${i} = v4[v_at % 4u];
       }`,
       )}
-      let gates_at = (sequence.x + min(first + lid % ${tokens}u, sequence.y - 1u)) * ${gatesStride}u + head;
+      let gates_at = (sequence.x + min(first + lid % ${tokens}u, sequence.y - 1u)) * ${gatesStride}u + ${gatesFrom}u + head;
       ahead_b = gates[gates_at];
       ahead_a = gates[gates_at + ${heads}u];
     }`;

@@ -22,12 +22,14 @@ const read = (name: string, type: string): Binding => ({ name, access: 'read', t
 
 export function selectiveScanKernel(
   {
+    steps: { cols: stepCols },
+    stepsFrom,
     groups,
     heads,
     rows,
     cols,
     limits: [least, most],
-  }: Pick<NodeOf<'selective-scan'>, 'groups' | 'heads' | 'rows' | 'cols' | 'limits'>,
+  }: Pick<NodeOf<'selective-scan'>, 'steps' | 'stepsFrom' | 'groups' | 'heads' | 'rows' | 'cols' | 'limits'>,
   { shape, maxBlocksPerSlot }: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
 ): Kernel {
   const parts = [8, 4, 2, 1].find((n) => rows % (4 * n) === 0)!;
@@ -43,7 +45,7 @@ export function selectiveScanKernel(
   const threads = across * parts;
   const tiles = Math.ceil(cols / COLUMNS);
   const width = heads * cols + 2 * groups * rows;
-  const stepsStride = Math.ceil(heads / 4) * 4;
+  const stepsStride = Math.ceil(stepCols / 4) * 4;
   const tokens = [8, 4, 2, 1].find((n) => n * rows * 8 <= STAGED_BYTES) ?? 1;
   const staged = Array.from({ length: Math.ceil((tokens * quads * 2) / threads) }, (_, i) => i);
   const values = Array.from({ length: Math.ceil((tokens * COLUMNS) / threads) }, (_, i) => i);
@@ -85,7 +87,7 @@ export function selectiveScanKernel(
         ahead_v${i} = x4[x_at % 4u];
       }`,
       )}
-      ahead_step = steps[(sequence.x + min(first + lid % ${tokens}u, sequence.y - 1u)) * ${stepsStride}u + head];
+      ahead_step = steps[(sequence.x + min(first + lid % ${tokens}u, sequence.y - 1u)) * ${stepsStride}u + ${stepsFrom}u + head];
     }`;
   const floor = least > 0 ? `delta = max(delta, ${f32Literal(least)});` : '';
   const ceiling = Number.isFinite(Math.fround(most)) ? `delta = min(delta, ${f32Literal(most)});` : '';

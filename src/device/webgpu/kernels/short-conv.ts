@@ -18,20 +18,22 @@ const read = (name: string, type: string = F32X4): Binding => ({ name, access: '
 
 export function shortConvKernel(
   {
+    x,
+    from,
     taps,
     gated,
     activation,
     bias,
     out,
-  }: Pick<NodeOf<'short-conv'>, 'taps' | 'gated' | 'activation' | 'bias' | 'out'>,
+  }: Pick<NodeOf<'short-conv'>, 'x' | 'from' | 'taps' | 'gated' | 'activation' | 'bias' | 'out'>,
   { shape, maxBlocksPerSlot }: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
 ): Kernel {
   const channels = out.cols / 4;
-  const width = gated ? 3 * channels : channels;
+  const width = Math.ceil(x.cols / 4);
   const helpers = `${STEP_WGSL}
 fn state_at(slot: u32) -> u32 { return tables[slot * ${maxBlocksPerSlot}u] * ${stateBytes(shape) / 16}u; }
 fn input_of(token: u32, c: u32) -> vec4<f32> {
-  let at = token * ${width}u + c;
+  let at = token * ${width}u + ${from / 4}u + c;
   return ${gated ? `x[at] * x[at + ${2 * channels}u]` : 'x[at]'};
 }`;
   const label = `short-conv ${taps} taps [${out.cols}]`;
@@ -77,7 +79,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     sum = fma(weight[j * ${channels}u + c], u, sum);
   }
   ${act}
-  out[token * ${channels}u + c] = ${gated ? `sum * x[token * ${width}u + ${channels}u + c]` : 'sum'};
+  out[token * ${channels}u + c] = ${gated ? `sum * x[token * ${width}u + ${from / 4 + channels}u + c]` : 'sum'};
 }`,
     workgroups: ({ tokens }, to) => {
       to[0] = Math.ceil(channels / THREADS);
