@@ -98,6 +98,14 @@ describe('linear on a large GPU', () => {
     expect(of(2048, 2880)[2]).toBe(1);
   });
 
+  it('multiplies by matrices where K is an odd number of 64 columns', () => {
+    const of = (rows: number) => {
+      const rule = ruleForLinear(LARGE, { ...shapeOf(rows, 5120, 2880), norm: null });
+      return rule !== null && 'bn' in rule.config ? [rule.family, rule.config.bn] : rule?.family;
+    };
+    expect([1, 8, 16, 32].map(of)).toEqual(['gemv', ['few', 32], ['matrices', 64], ['matrices', 32]]);
+  });
+
   it('cuts a long K of a prompt into slices where the largest tiles are too few', () => {
     const slicesOf = (rows: number, n: number, k: number): number | undefined => {
       const rule = ruleForLinear(LARGE, { ...shapeOf(rows, n, k), norm: null });

@@ -66,8 +66,9 @@ export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvCo
   return null;
 }
 
-/** Weights up to which a workgroup for each head is enough of them: a head's product then is short beside a launch. */
+/** Weights up to which a workgroup for each head is enough of them, of all and of one: a head's product then is short beside a launch. */
 const WHOLE_HEADS_WEIGHTS = 2 ** 24;
+const WHOLE_HEAD_WEIGHTS = 3 * 2 ** 17;
 
 /**
  * Sizes of a GEMV that appends what it makes, or null where there is none. Where heads are normed a workgroup owns one; else the sizes
@@ -89,7 +90,7 @@ export function chooseAppend(capabilities: Capabilities, spec: LinearSpec): Gemv
     }
     sizes.push([8, 2, 1], [4, 2, 1]);
   }
-  if (spec.n * spec.k <= WHOLE_HEADS_WEIGHTS)
+  if (spec.n * spec.k <= WHOLE_HEADS_WEIGHTS && headDim * spec.k <= WHOLE_HEAD_WEIGHTS)
     for (const rows of [4, 2, 8, 16, 5]) if (headDim % rows === 0) sizes.push([headDim / rows, rows, 1]);
   for (const [subgroups, rowsPerSubgroup, splits] of sizes) {
     const config = { subgroupSize: lanes, subgroups, rowsPerSubgroup, splits, workgroupBytes };
@@ -228,7 +229,7 @@ export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConf
   else if (rows > 8) sizes.push([32, 256, 8, 2, 1]);
   else if (k >= 8192) sizes.push([32, 512, 8, 1, 1]);
   else if (n > 4096 && k >= 4096 && glu === null) sizes.push([32, 256, 4, 2, 1]);
-  sizes.push([32, 256, 8, 4, 1], [64, 128, 4, 1, 1], [32, 128, 4, 1, 1]);
+  sizes.push([32, 256, 8, 4, 1], [64, 128, 4, 1, 1], [32, 128, 4, 1, 1], [32, 64, 2, 2, 1]);
   for (const [bn, bk, subgroups, depth, buffers] of sizes) {
     const { workgroupBytes } = capabilities;
     const config = { matrix, subgroupSize: lanes, subgroups, bn, bk, depth, buffers, workgroupBytes };
@@ -269,6 +270,7 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
       if (deep) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
       if (wide) list.push({ ...base, bm: 16, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2 });
       list.push({ ...base, bm: 16, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
+      list.push({ ...base, bm: 16, bn: 64, bk: 64, sm: 1, sn: 2, sk: 2, depth: 2 });
     } else if (rows <= 32) {
       const eight = { ...base, bm: 32, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 };
       const broad = { ...base, bm: 32, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2 };
@@ -286,6 +288,8 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
       if (deep || n <= 4096) list.push(eight);
       if (!wide) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 1, sk: 8, depth: 2 });
       list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
+      // A K of odd numbers of 64.
+      list.push({ ...base, bm: 32, bn: 32, bk: 64, sm: 1, sn: 2, sk: 2, depth: 2 });
     } else {
       // Two tiles of 32 rows share the weights that they read one after the other.
       if (wide)
