@@ -1,7 +1,7 @@
 // Decode on the CPU beside llama.cpp's: both stay loaded and take turns, some tokens at a time, so that what else the machine does
 // meets both.
 //
-//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small] [--rows 1,8] [--tokens 16] [--threads 2] [--seconds 120] [--json FILE]
+//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small] [--rows 1,8] [--tokens 32] [--threads 2] [--seconds 120] [--json FILE]
 //
 // DIR as for compare-cpu.mjs. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
 // that reads as many bytes for a token, and the ratio says what is lost beside that. A turn is a prompt of 16 tokens for each row and
@@ -19,7 +19,7 @@ const { values: flags } = parseArgs({
     peer: { type: 'string' },
     shapes: { type: 'string', default: 'qwen3-moe-small' },
     rows: { type: 'string', default: '1,8' },
-    tokens: { type: 'string', default: '16' },
+    tokens: { type: 'string', default: '32' },
     threads: { type: 'string', default: String(cpus().length) },
     seconds: { type: 'string', default: '120' },
     json: { type: 'string' },
@@ -60,7 +60,7 @@ async function control() {
       for (const i of turn % 2 === 0 ? [0, 1] : [1, 0]) {
         sides[i].child.send({ rows, turn });
         const [took] = await once(sides[i].child, 'message');
-        samples[rows][i].push(took);
+        if (took !== null) samples[rows][i].push(took);
       }
     }
   }
@@ -165,10 +165,11 @@ async function theirs() {
   };
 }
 
-/** Tokens a second from when every row has one until one has all. */
+/** Tokens a second from when every row has one until one has all; null where rows came one after the other. */
 function rate(times) {
   const from = Math.max(...times.map((own) => own[0]));
   const until = Math.min(...times.map((own) => own.at(-1)));
+  if (until <= from) return null;
   const counted = times.flat().filter((time) => time > from && time <= until).length;
   return (1000 * counted) / (until - from);
 }
