@@ -1,11 +1,11 @@
 // Decode on the CPU beside llama.cpp's: both stay loaded and take turns, some tokens at a time, so that what else the machine does
 // meets both.
 //
-//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small] [--rows 1,8] [--tokens 32] [--threads 2] [--seconds 120] [--json FILE]
+//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small] [--rows 1,8] [--tokens 96] [--threads 2] [--seconds 120] [--json FILE]
 //
 // DIR as for compare-cpu.mjs. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
 // that reads as many bytes for a token, and the ratio says what is lost beside that. A turn is a prompt of 16 tokens for each row and
-// `--tokens` of decoding, of which only the decoding is timed. Prints quartiles of tokens a second, and the ratios ours / theirs.
+// `--tokens` of decoding, of which only the time counts in which every row decodes: our rows begin one after the other, so give them time. Prints quartiles of tokens a second, and the ratios ours / theirs.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ const { values: flags } = parseArgs({
     peer: { type: 'string' },
     shapes: { type: 'string', default: 'qwen3-moe-small' },
     rows: { type: 'string', default: '1,8' },
-    tokens: { type: 'string', default: '32' },
+    tokens: { type: 'string', default: '96' },
     threads: { type: 'string', default: String(cpus().length) },
     seconds: { type: 'string', default: '120' },
     json: { type: 'string' },
