@@ -9,6 +9,7 @@
 // checkout.
 
 import { readFile } from 'node:fs/promises';
+import { BroadcastChannel } from 'node:worker_threads';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
@@ -53,9 +54,14 @@ const options = {
   imageCacheBytes: rowBytes * (tokensOf(biggest) + 4 * tokensOf(usual)),
   ...(args.includes('--target-itl') ? { targetItlMs: Number(option('--target-itl')) } : {}),
 };
+/** Pieces of work for pictures, told by the engine's thread: epoch milliseconds. */
+const pieces = [];
+const channel = new BroadcastChannel('kvant pieces');
+channel.onmessage = ({ data }) => pieces.push(data);
+const internals = { workerScript: new URL('./pictures-worker.mjs', import.meta.url) };
 const loaded = isFolder
-  ? await loadEngine(shapes, options, {})
-  : await loadShape(shapes, { ...options, vocab, quantize: 4 }, {});
+  ? await loadEngine(shapes, options, internals)
+  : await loadShape(shapes, { ...options, vocab, quantize: 4 }, internals);
 const { client, text, info } = loaded;
 console.log(`${info.device.name}, ${shapes}, target of a step ${info.limits.targetItlMs} ms`);
 
@@ -152,6 +158,24 @@ function gapsOf(streams, from, to) {
         gaps.push({ ms: times[i] - times[i - 1], at: times[i - 1] - from });
   return gaps.sort((a, b) => b.ms - a.ms);
 }
+/** What of pictures went on in the longest waits. The token before one was told when the step behind it was under way already. */
+function tellWaits(gaps, from, pace) {
+  const told = [];
+  for (const { ms, at } of gaps) {
+    if (told.length === 4) break;
+    if (told.some((other) => Math.abs(other - at) < ms)) continue;
+    told.push(at);
+    const began = performance.timeOrigin + from + at;
+    const there = pieces
+      .filter((piece) => piece.at + piece.ms > began - pace && piece.at < began + ms)
+      .sort((a, b) => b.ms - a.ms)
+      .slice(0, 5)
+      .map((piece) => `${piece.what} ${(piece.at - began).toFixed(1)} + ${piece.ms.toFixed(1)}`);
+    console.log(
+      `      ${ms.toFixed(1)} ms at ${at.toFixed(0)}: ${there.join('; ') || 'no work for pictures: a chunk of a prompt'}`,
+    );
+  }
+}
 const line = (gaps) => {
   const ms = gaps.map((gap) => gap.ms);
   const at = (share) => (ms[Math.floor(ms.length * share)] ?? Number.NaN).toFixed(1);
@@ -213,6 +237,7 @@ if (only.includes('large')) {
   const streams = decode();
   await Promise.all(streams.map((stream) => until(() => stream.times.length >= 64, stream)));
   const before = (await client.stats()).features.encoded;
+  pieces.length = 0;
   const from = performance.now();
   const one = ask(request);
   let seen = Number.NaN;
@@ -232,7 +257,19 @@ if (only.includes('large')) {
       `${(encoding[0].ms / pace).toFixed(2)} of that, while its prompt was computed ${(prompt[0].ms / pace).toFixed(2)}`,
   );
   console.log(`    waits while it was seen: ${line(encoding)}`);
-  console.log(`    waits while its prompt was computed: ${line(prompt)}`);
+  tellWaits(encoding, from, pace);
+  console.log(
+    `    waits while its prompt was computed: ${line(prompt)}; ${(prompt[0].ms / info.limits.targetItlMs).toFixed(2)} of the target`,
+  );
+  tellWaits(prompt, seen, pace);
+  const longest = new Map();
+  for (const { what, ms } of pieces) {
+    const kind = what.replace(/ \d.*/, '');
+    longest.set(kind, Math.max(longest.get(kind) ?? 0, ms));
+  }
+  console.log(
+    `    longest pieces: ${[...longest].map(([what, ms]) => `${what} ${ms.toFixed(1)}`).join(', ')} ms`,
+  );
 }
 await client.close(false);
 process.exit(0);

@@ -210,10 +210,10 @@ export interface Program {
   /** Fills a tensor made by `ops.input`, `[rows, cols]` row-major. Only between steps. */
   write(tensor: Tensor, data: Float32Array): void;
   /**
-   * The same of its first `rows`, without a copy on the way: `make` is given their room, `[rows, cols]`, which holds anything, and sets all of it at
-   * once. Resolves when the next step may be submitted. One at a time.
+   * The same of its first `rows`, without a copy on the way: `make` is given their room, `[rows, cols]`, which holds anything, and sets all of it
+   * before it ends; it may take turns with other work. Resolves when the next step may be submitted. One at a time.
    */
-  fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void): Promise<void>;
+  fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void | Promise<void>): Promise<void>;
   /** Makes its first `rows` zeros. Only between steps. */
   clear(tensor: Tensor, rows: number): void;
   /** Reads the first rows of a tensor that was `ops.keep`-ed, as f32. Only after the step retired. */

@@ -131,8 +131,12 @@ export class CpuProgram implements Program {
     this.#input(tensor, data.length).set(data);
   }
 
-  async fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void): Promise<void> {
-    make(this.#input(tensor, rows * tensor.cols));
+  async fill(
+    tensor: Tensor,
+    rows: number,
+    make: (room: Float32Array) => void | Promise<void>,
+  ): Promise<void> {
+    await make(this.#input(tensor, rows * tensor.cols));
   }
 
   clear(tensor: Tensor, rows: number): void {

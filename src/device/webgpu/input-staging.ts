@@ -32,13 +32,17 @@ export class InputStaging {
   }
 
   /** Fills the first rows of an input. `make` is given their room, which holds anything. */
-  async fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void): Promise<void> {
+  async fill(
+    tensor: Tensor,
+    rows: number,
+    make: (room: Float32Array) => void | Promise<void>,
+  ): Promise<void> {
     const to = this.#buffers.input(tensor, rows);
     const { cols } = tensor;
     const from = this.#room;
     if (strideOf(cols) !== cols || from === null) {
       const room = new Float32Array(rows * cols);
-      make(room);
+      await make(room);
       this.#buffers.write(tensor, room);
       return;
     }
@@ -52,7 +56,7 @@ export class InputStaging {
       throw error;
     }
     try {
-      make(new Float32Array(from.getMappedRange(0, bytes)));
+      await make(new Float32Array(from.getMappedRange(0, bytes)));
     } finally {
       from.unmap();
     }

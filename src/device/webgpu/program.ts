@@ -240,7 +240,11 @@ export class WebGpuProgram implements Program {
     this.#buffers.write(tensor, data);
   }
 
-  async fill(tensor: Tensor, rows: number, make: (room: Float32Array) => void): Promise<void> {
+  async fill(
+    tensor: Tensor,
+    rows: number,
+    make: (room: Float32Array) => void | Promise<void>,
+  ): Promise<void> {
     this.#alive();
     this.#use();
     await this.#staging.fill(tensor, rows, make);

@@ -5,8 +5,10 @@ import type { FeatureSlab } from '../../device/feature-slab.js';
 import { NO_SLOT, StepInputs } from '../../device/step.js';
 import type { Model, TowerGraph } from '../../models/load.js';
 import type { PatchGrid, PlacedImage, TowerDefinition } from '../../models/vision/tower.js';
+import { epochNow } from '../yield.js';
 import { NO_PACE, type Pace } from './pace.js';
 import type { PatchedImage } from './patched-image.js';
+import { Breath, tell } from './pieces.js';
 import { tokensOf } from './token-rows.js';
 import { fillTower } from './tower-inputs.js';
 import { TowerSlices } from './tower-slices.js';
@@ -124,7 +126,8 @@ export class VisionEncoder {
   }
 
   async #encode(images: readonly PatchedImage[], pace: Pace, take: Take): Promise<void> {
-    const placed = images.map(({ grid }) => this.#place(grid));
+    const placed: PlacedImage[] = [];
+    for (const { grid } of images) placed.push(await this.#place(grid));
     for (let at = 0; at < images.length; ) {
       let end = at + 1;
       let rows = placed[at]!.order.length;
@@ -135,9 +138,9 @@ export class VisionEncoder {
     }
   }
 
-  #place(grid: PatchGrid): PlacedImage {
+  async #place(grid: PatchGrid): Promise<PlacedImage> {
     const key = JSON.stringify(grid);
-    const placed = this.#placed.get(key) ?? this.#tower.place(grid);
+    const placed = this.#placed.get(key) ?? (await this.#placeNew(grid));
     this.#placed.delete(key);
     this.#placed.set(key, placed);
     let rows = 0;
@@ -146,6 +149,17 @@ export class VisionEncoder {
       if (rows > KEPT_ROWS) this.#placed.delete(old);
     }
     return placed;
+  }
+
+  async #placeNew(grid: PatchGrid): Promise<PlacedImage> {
+    const breath = new Breath('place rows');
+    const pieces = this.#tower.placing?.(grid);
+    if (pieces === undefined) return this.#tower.place(grid);
+    for (;;) {
+      const { done, value } = pieces.next();
+      if (done === true) return value;
+      if (breath.due) await breath.take();
+    }
   }
 
   async #launch(
@@ -157,8 +171,10 @@ export class VisionEncoder {
     const began = performance.now();
     const rows = placed.reduce((sum, { order }) => sum + order.length, 0);
     const tokens = placed.reduce((sum, { outputs }) => sum + outputs.length, 0);
+    const reserving = epochNow();
     const program = await this.#reserve(rows);
     await this.#prepare(program, rows, tokens);
+    tell('make ready', reserving);
     await fillTower(program, this.#recorded.tensors, this.#tower.patchValues, { images, placed, rows });
     const step = new StepInputs(rows, 1, tokens);
     step.tokenCount = step.seqLength[0] = rows;
@@ -173,7 +189,9 @@ export class VisionEncoder {
       group += order.length / this.#tower.merged;
     }
     await this.#slices.run(program, step, pace);
+    const taken = epochNow();
     await take(program, placed);
+    tell('take features', taken);
     this.#seconds += (performance.now() - began) / 1000;
   }
 

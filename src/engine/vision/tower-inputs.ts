@@ -3,7 +3,9 @@
 import type { Program } from '../../device/device.js';
 import type { Tensor } from '../../device/graph.js';
 import { NO_PATCH, type PlacedImage, type TowerTensors } from '../../models/vision/tower.js';
+import { epochNow } from '../yield.js';
 import type { PatchedImage } from './patched-image.js';
+import { Breath, tell } from './pieces.js';
 
 /** Pictures of one launch: `rows` in all. */
 export interface Launch {
@@ -26,8 +28,13 @@ export async function fillTower(
   if (moves) await program.fill(motion, rows, (room) => fillPatches(room, launch, { ...from, motion: true }));
   // A video may have been there.
   else if (motion !== undefined) program.clear(motion, rows);
+  const began = epochNow();
   fillPlaces(program, places, bounds, launch);
+  tell('upload places', began);
 }
+
+/** Rows between two looks at the clock. */
+const ROWS_OF_PIECE = 128;
 
 interface PatchRows {
   readonly patchValues: number;
@@ -36,12 +43,14 @@ interface PatchRows {
   readonly motion: boolean;
 }
 
-function fillPatches(room: Float32Array, { images, placed }: Launch, patch: PatchRows): void {
+async function fillPatches(room: Float32Array, { images, placed }: Launch, patch: PatchRows): Promise<void> {
+  const breath = new Breath('copy patches');
   const { patchValues, cols, motion } = patch;
   let to = 0;
-  placed.forEach(({ order }, i) => {
+  for (const [i, { order }] of placed.entries()) {
     const { patches, second } = images[i]!;
     for (let row = 0; row < order.length; row++, to += cols) {
+      if (row % ROWS_OF_PIECE === 0 && breath.due) await breath.take();
       const start = order[row]! * patchValues;
       if (order[row] === NO_PATCH || (motion && second === undefined)) {
         room.fill(0, to, to + cols);
@@ -55,7 +64,7 @@ function fillPatches(room: Float32Array, { images, placed }: Launch, patch: Patc
         }
       room.fill(0, to + patchValues, to + cols);
     }
-  });
+  }
 }
 
 function fillPlaces(

@@ -4,6 +4,7 @@ import type { Program, StepSlice } from '../../device/device.js';
 import { StepInputs } from '../../device/step.js';
 import { StepResult } from '../../device/step-result.js';
 import { Turns } from './pace.js';
+import { PartCosts } from './part-costs.js';
 import { TowerSlices } from './tower-slices.js';
 
 const inputs = (rows: number): StepInputs => {
@@ -58,5 +59,65 @@ describe('slices of towers', () => {
     trace.length = 0;
     await new TowerSlices().run(scripted(trace), inputs(16_384), idle);
     expect(trace.length).toBeGreaterThan(1);
+  });
+});
+
+/** Costs of launches that differ as those of large pictures do; the clock goes on by what a slice takes and by steps before it. */
+function timed(of: number): { costs: number[]; now: () => number; slices: StepSlice[]; program: Program } {
+  const clock = { ms: 0 };
+  const slices: StepSlice[] = [];
+  // Two of five parts are empty, one is far longer than the others.
+  const costs = Array.from({ length: of }, (_, i) => [0, 5, 0.2, 0, 0.6][i % 5]!);
+  const submit = async (_: StepInputs, slice?: StepSlice): Promise<StepResult> => {
+    slices.push(slice!);
+    clock.ms += costs.slice(slice!.from, slice!.to).reduce((sum, ms) => sum + ms, 0);
+    return new StepResult(new Uint32Array(0), 0);
+  };
+  return { costs, now: () => clock.ms, slices, program: { submit } as unknown as Program };
+}
+
+describe('slices of pictures of many rows', () => {
+  const idle = { stepMs: null, turn: async () => {} };
+  const beside = { stepMs: 7, turn: async () => {} };
+  const rows = 65_536;
+
+  it('are no longer than a step, once parts are known, and few', async () => {
+    const { costs, now, slices, program } = timed(1024);
+    const tower = new TowerSlices(now);
+    await tower.run(program, inputs(rows), idle);
+    expect(slices.length).toBe(1024);
+    for (let again = 0; again < 3; again++) {
+      slices.length = 0;
+      await tower.run(program, inputs(rows), beside);
+      const took = slices.map(({ from, to }) => costs.slice(from, to).reduce((sum, ms) => sum + ms, 0));
+      expect(Math.max(...took)).toBeLessThanOrEqual(7);
+      // One long part, and what of the short ones fits beside it.
+      expect(slices.length).toBeLessThanOrEqual(1024 / 5 + 2);
+    }
+  });
+
+  it('are two parts while nothing is known of so many rows', async () => {
+    const { slices, program, now } = timed(1024);
+    const tower = new TowerSlices(now);
+    await tower.run(program, inputs(rows), idle);
+    slices.length = 0;
+    await tower.run(program, inputs(rows - 4), beside);
+    expect(slices).toEqual(Array.from({ length: 512 }, (_, i) => ({ from: 2 * i, to: 2 * i + 2, of: 1024 })));
+  });
+
+  it('learn what a part takes within the bounds of what was seen', () => {
+    const costs = new PartCosts(4);
+    costs.learn(100, 0, 2, 2, 6);
+    costs.learn(100, 2, 4, 1, 1);
+    // 2, 2, 0.5, 0.5
+    expect(costs.end(100, 0, 4.5, 1)).toBe(3);
+    // Between the bounds nothing moves; above them it is brought down, below them up.
+    costs.learn(100, 0, 2, 1, 20);
+    expect(costs.end(100, 0, 4.5, 1)).toBe(3);
+    costs.learn(100, 0, 2, 8, 20);
+    expect(costs.end(100, 0, 4.5, 1)).toBe(1);
+    costs.learn(100, 0, 2, 0, 1);
+    expect(costs.end(100, 0, 2, 1)).toBe(4);
+    expect(costs.end(101, 1, 100, 2)).toBe(3);
   });
 });

@@ -5,14 +5,22 @@
 
 import type { Program } from '../../device/device.js';
 import type { StepInputs } from '../../device/step.js';
+import { epochNow } from '../yield.js';
 import type { Pace } from './pace.js';
+import { PartCosts } from './part-costs.js';
+import { tell } from './pieces.js';
 
 /** Parts that a step can be cut into: most towers have some hundred launches, of many rows each may be a slice. */
 const PARTS = 64;
-const FINE_PARTS = 256;
-/** Rows from which on launches take so long, and not all as long as others, that a slice is this part of what it might be. */
+/** More than most towers have launches, so that none of many rows has to be in a slice with another. */
+const FINE_PARTS = 1024;
+/** Rows from which on a launch takes about as long as a step, and not all as long as others: what each part takes is learnt. */
 const MANY_ROWS = 16_384;
-const OF_MANY = 0.4;
+/** Of a step's time that a slice of many rows may take. */
+const OF_MANY = 0.85;
+/** Parts of a slice of many rows of which nothing is known: one alone is known best, but beside rows each waits for a step. */
+const UNKNOWN_IDLE = 1;
+const UNKNOWN_BESIDE = 2;
 /** Milliseconds of a slice while nobody decodes: whoever comes meanwhile waits as long. */
 const IDLE_MS = 50;
 /** Rows of a slice of which nothing is known yet, while nobody decodes. */
@@ -25,31 +33,46 @@ const AHEAD = 2;
 export class TowerSlices {
   /** Milliseconds of a row, of all parts together; 0 before the first slice. */
   #rowMs = 0;
+  readonly #costs = new PartCosts(FINE_PARTS);
+  readonly #now: () => number;
+
+  /** `now`: a clock of milliseconds. */
+  constructor(now: () => number = epochNow) {
+    this.#now = now;
+  }
 
   /** Runs a step of a program that no other step is under way of. */
   async run(program: Program, step: StepInputs, pace: Pace): Promise<void> {
     const rows = step.tokenCount;
     const of = rows >= MANY_ROWS ? FINE_PARTS : PARTS;
     for (let from = 0; from < of; ) {
-      if (pace.stepMs !== null && from > 0) await pace.turn();
+      if (pace.stepMs !== null && (from > 0 || rows >= MANY_ROWS)) await pace.turn();
       const { stepMs } = pace;
-      const to = Math.min(of, from + this.#parts(rows, of, stepMs));
-      const began = performance.now();
+      const many = of === FINE_PARTS;
+      const to = many ? this.#endOfMany(rows, from, stepMs) : from + this.#parts(rows, of, stepMs, of - from);
+      const began = this.#now();
       await program.submit(step, { from, to, of });
-      this.#learn(performance.now() - began, stepMs, (rows * (to - from)) / of);
+      const ms = this.#now() - began;
+      tell(`tower ${from} to ${to} of ${of}`, began);
+      if (many) this.#costs.learn(rows, from, to, Math.max(0, ms - AHEAD * (stepMs ?? 0)), ms);
+      else this.#learn(ms, stepMs, (rows * (to - from)) / of);
       from = to;
     }
   }
 
-  #parts(rows: number, of: number, stepMs: number | null): number {
-    const share = rows >= MANY_ROWS && stepMs !== null ? OF_MANY : 1;
+  #endOfMany(rows: number, from: number, stepMs: number | null): number {
+    const unknown = stepMs === null ? UNKNOWN_IDLE : UNKNOWN_BESIDE;
+    return this.#costs.end(rows, from, stepMs === null ? IDLE_MS : stepMs * OF_MANY, unknown);
+  }
+
+  #parts(rows: number, of: number, stepMs: number | null, most: number): number {
     const wanted =
       this.#rowMs === 0
         ? stepMs === null
           ? (of * IDLE_ROWS) / rows
           : 1
-        : ((stepMs ?? IDLE_MS) * share * of) / (rows * this.#rowMs);
-    return Math.max(1, Math.floor(Math.min(wanted, of)));
+        : ((stepMs ?? IDLE_MS) * of) / (rows * this.#rowMs);
+    return Math.max(1, Math.floor(Math.min(wanted, most)));
   }
 
   /** `stepMs`: of the steps that it may have waited for. */

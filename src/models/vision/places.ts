@@ -27,13 +27,23 @@ export function visitGroups(
       }
 }
 
+/** What a generator returns, run to its end at once. */
+export function finished<T>(pieces: Generator<void, T>): T {
+  for (;;) {
+    const { done, value } = pieces.next();
+    if (done === true) return value;
+  }
+}
+
 /**
  * The turns of 2-D rotations. `frequencies` `[2][n]`: of rows and of columns. A row of angles has the cosines of all pairs, then the
- * sines; pairs of rows first.
+ * sines; pairs of rows first. A picture has few rows and columns beside its patches, so that those of each are computed once.
  */
 export class Turns {
   readonly #frequencies: readonly [Float64Array, Float64Array];
   readonly #half: number;
+  /** By axis and position: cosines, then sines. */
+  readonly #known: readonly [Map<number, AxisTurns>, Map<number, AxisTurns>] = [new Map(), new Map()];
   readonly angles: Float32Array;
 
   constructor(patches: number, frequencies: readonly [Float64Array, Float64Array]) {
@@ -43,15 +53,32 @@ export class Turns {
   }
 
   set(at: number, row: number, col: number): void {
-    let pair = at * 2 * this.#half;
-    [row, col].forEach((position, axis) => {
-      for (const frequency of this.#frequencies[axis]!) {
-        this.angles[pair] = Math.cos(position * frequency);
-        this.angles[pair + this.#half] = Math.sin(position * frequency);
-        pair++;
-      }
-    });
+    const to = at * 2 * this.#half;
+    this.#copy(this.#of(0, row), to);
+    this.#copy(this.#of(1, col), to + this.#frequencies[0].length);
   }
+
+  #copy({ cosines, sines }: AxisTurns, to: number): void {
+    const { angles } = this;
+    for (let i = 0; i < cosines.length; i++) {
+      angles[to + i] = cosines[i]!;
+      angles[to + this.#half + i] = sines[i]!;
+    }
+  }
+
+  #of(axis: 0 | 1, position: number): AxisTurns {
+    const known = this.#known[axis].get(position);
+    if (known !== undefined) return known;
+    const angles = this.#frequencies[axis].map((frequency) => position * frequency);
+    const made = { cosines: Float32Array.from(angles, Math.cos), sines: Float32Array.from(angles, Math.sin) };
+    this.#known[axis].set(position, made);
+    return made;
+  }
+}
+
+interface AxisTurns {
+  readonly cosines: Float32Array;
+  readonly sines: Float32Array;
 }
 
 /** The four entries of a table `[rows, cols]` around a point, and their weights: see Node `add-gathered`. */

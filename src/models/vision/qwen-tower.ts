@@ -14,7 +14,7 @@ import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { Weights } from '../layout.js';
 import { blockWeights, normed, recordBlock, type TowerRecording } from './blocks.js';
-import { bilinearTaps, Turns } from './places.js';
+import { bilinearTaps, finished, Turns } from './places.js';
 import type { QwenTowerConfig, QwenTowerKind } from './qwen-config.js';
 import type { PatchGrid, PlacedImage, TowerDefinition, TowerTensors } from './tower.js';
 import { CHANNELS, FILM, TowerWeights } from './tower-weights.js';
@@ -39,7 +39,8 @@ export function qwenTower(config: QwenTowerConfig, kind: QwenTowerKind, group: n
     vectors,
     probe,
     record: (ops, loaded) => record(ops, config, loaded),
-    place: (grid) => placeImage(config, grid),
+    place: (grid) => finished(placeImage(config, grid)),
+    placing: (grid) => placeImage(config, grid),
   };
 }
 
@@ -139,7 +140,7 @@ function merge(at: TowerRecording, config: QwenTowerConfig, x: Tensor, level: nu
 }
 
 /** Patches of a token stand together in the processor's order: merged row, merged column, then row and column within. */
-function placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): PlacedImage {
+function* placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): Generator<void, PlacedImage> {
   const { block, mergeSize: m, window, theta, learned } = config;
   const headDim = block.hiddenSize / block.heads;
   const quarter = Math.floor(headDim / 4);
@@ -162,14 +163,15 @@ function placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): PlacedI
       const first = at;
       const [bottom, right] = [Math.min(top + side, down), Math.min(left + side, across)];
       const end = first + (bottom - top) * (right - left) * m * m;
-      for (let y = top; y < bottom; y++)
+      for (let y = top; y < bottom; y++) {
         for (let x = left; x < right; x++) {
           const cell = y * across + x;
           outputs[cell] = at / m ** 2;
           for (let within = 0; within < m * m; within++, at++) {
             order[at] = cell * m * m + within;
-            whole.set([0, patches], at * 2);
-            windows.set([first, end], at * 2);
+            whole[at * 2 + 1] = patches;
+            windows[at * 2] = first;
+            windows[at * 2 + 1] = end;
             const [row, col] = [y * m + Math.trunc(within / m), x * m + (within % m)];
             turns.set(at, row, col);
             if (learned !== null)
@@ -179,6 +181,8 @@ function placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): PlacedI
               );
           }
         }
+        yield;
+      }
     }
   return {
     order,

@@ -81,6 +81,8 @@ export interface TowerDefinition {
   record(ops: Ops, weights: Weights): TowerTensors;
   /** Where the patches of a picture go, and what they are told. Depends on the grid alone. */
   place(grid: PatchGrid): PlacedImage;
+  /** The same in pieces of about a row of tokens, where pictures may be large. */
+  placing?(grid: PatchGrid): Generator<void, PlacedImage>;
 }
 
 export interface LookAhead {
