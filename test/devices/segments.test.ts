@@ -216,7 +216,7 @@ describe.each(kernelDevices)('ops of towers on $name', (spec: DeviceSpec) => {
   if (realGpu && spec.kind === 'webgpu') {
     it('attends to many rows in several launches', async () => {
       const [rows, heads, d] = [16_500, 2, 16];
-      const many = { ...LIMITS, maxTokens: 32_768 };
+      const many = { ...LIMITS, maxTokens: 32_768, maxContext: 32_768 };
       const cols = 3 * heads * d;
       const data = new Random(21).normals(rows * cols);
       const { graph, tensors } = record((ops) => {
@@ -264,7 +264,7 @@ describe.each(kernelDevices)('ops of towers on $name', (spec: DeviceSpec) => {
         use: 'linear',
         bias: [{ name: 'bias', length: n, read: async () => bias }],
       });
-      const many = { ...LIMITS, maxTokens: 65_536 };
+      const many = { ...LIMITS, maxTokens: 65_536, maxContext: 65_536 };
       const data = new Random(24).normals(rows * k);
       const { graph, tensors } = record((ops) => {
         const x = ops.input('tokens', k);
