@@ -289,9 +289,11 @@ describe.each(here)('q, k and v appended by their product on $name', (spec) => {
     ] as const)
       for (const headNorm of [false, true]) await check({ ...base, headDim: 64, headNorm, weight });
     for (const headNorm of [false, true]) await check({ ...base, headDim: 80, dims: 20, headNorm });
-    // A row that is too long to be staged at once.
-    for (const headNorm of [false, true])
-      await check({ ...base, heads: 2, kvHeads: 1, headDim: 64, hidden: 8192, headNorm });
+    // A row that is too long to be staged at once, and normed heads of which one is too much for a workgroup.
+    const long = { ...base, heads: 2, kvHeads: 1, headDim: 64 } as const;
+    for (const headNorm of [false, true]) await check({ ...long, hidden: 6144, headNorm });
+    await check({ ...long, hidden: 8192, headNorm: false });
+    await check({ ...long, hidden: 8192, headNorm: true }, false);
   });
 
   it.each(['half', 'interleaved'] as const)('have the bits of the two launches, pairs %s', async (rope) => {

@@ -29,16 +29,15 @@ export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}
   const { gpu: given, allowSoftware = false, unasked = false, adapterName } = options;
   let fix = 'Use a browser with WebGPU, or the CPU device.';
   let gpu = given ?? (globalThis as { navigator?: { gpu?: GPU } }).navigator?.gpu;
-  // Dawn lives as long as someone holds its GPU object, and the process as long as Dawn: hold it for the device.
-  const holder: { gpu: GPU | undefined } = { gpu: undefined };
   let unpace = (): void => {};
   if (gpu === undefined) {
     const node = await import('./node.js');
     gpu = await node.createNodeGpu(unasked);
     fix = node.LIBVULKAN_FIX;
-    holder.gpu = gpu;
     unpace = paceDawnTicks();
   }
+  // Dawn lives as long as someone holds its GPU object, and the process as long as Dawn: hold it for the device, a given one too.
+  const holder: { gpu: GPU | undefined } = { gpu };
   const release = (): void => {
     holder.gpu = undefined;
     unpace();
