@@ -8,7 +8,7 @@ import type { PatchGrid, PlacedImage, TowerDefinition } from '../../models/visio
 import { epochNow } from '../yield.js';
 import { NO_PACE, type Pace } from './pace.js';
 import type { PatchedImage } from './patched-image.js';
-import { Breath, tell } from './pieces.js';
+import { tell, Yielder } from './pieces.js';
 import { tokensOf } from './token-rows.js';
 import { fillTower } from './tower-inputs.js';
 import { TowerSlices } from './tower-slices.js';
@@ -152,13 +152,13 @@ export class VisionEncoder {
   }
 
   async #placeNew(grid: PatchGrid): Promise<PlacedImage> {
-    const breath = new Breath('place rows');
+    const yielder = new Yielder('place rows');
     const pieces = this.#tower.placing?.(grid);
     if (pieces === undefined) return this.#tower.place(grid);
     for (;;) {
       const { done, value } = pieces.next();
       if (done === true) return value;
-      if (breath.due) await breath.take();
+      if (yielder.due) await yielder.giveWay();
     }
   }
 

@@ -20,7 +20,7 @@ export function tell(what: string, at: number): void {
 const PIECE_MS = 1;
 
 /** Gives way to whatever else the thread has to do. */
-export class Breath {
+export class Yielder {
   readonly #what: string;
   #began = epochNow();
 
@@ -33,7 +33,7 @@ export class Breath {
     return epochNow() - this.#began >= PIECE_MS;
   }
 
-  async take(): Promise<void> {
+  async giveWay(): Promise<void> {
     tell(this.#what, this.#began);
     await yieldToEvents();
     this.#began = epochNow();

@@ -5,7 +5,7 @@ import type { Tensor } from '../../device/graph.js';
 import { NO_PATCH, type PlacedImage, type TowerTensors } from '../../models/vision/tower.js';
 import { epochNow } from '../yield.js';
 import type { PatchedImage } from './patched-image.js';
-import { Breath, tell } from './pieces.js';
+import { tell, Yielder } from './pieces.js';
 
 /** Pictures of one launch: `rows` in all. */
 export interface Launch {
@@ -44,13 +44,13 @@ interface PatchRows {
 }
 
 async function fillPatches(room: Float32Array, { images, placed }: Launch, patch: PatchRows): Promise<void> {
-  const breath = new Breath('copy patches');
+  const yielder = new Yielder('copy patches');
   const { patchValues, cols, motion } = patch;
   let to = 0;
   for (const [i, { order }] of placed.entries()) {
     const { patches, second } = images[i]!;
     for (let row = 0; row < order.length; row++, to += cols) {
-      if (row % ROWS_OF_PIECE === 0 && breath.due) await breath.take();
+      if (row % ROWS_OF_PIECE === 0 && yielder.due) await yielder.giveWay();
       const start = order[row]! * patchValues;
       if (order[row] === NO_PATCH || (motion && second === undefined)) {
         room.fill(0, to, to + cols);
