@@ -95,6 +95,17 @@ const SHAPES: readonly Shape[] = [
     down: { kind: 'k-quant', bits: 6, dtype: 'f16' },
   },
   {
+    name: 'Q4_0 and Q8_0',
+    count: 4,
+    k: 2,
+    cols: 96,
+    inner: 64,
+    outs: 24,
+    activation: 'silu',
+    format: { kind: 'symmetric', bits: 4, groupSize: 32, dtype: 'f16' },
+    down: { kind: 'symmetric', bits: 8, groupSize: 32, dtype: 'f16' },
+  },
+  {
     name: 'MXFP4 and NVFP4, with biases',
     count: 5,
     k: 2,

@@ -18,6 +18,8 @@ const IDS: Record<string, number> = {
   ...{ Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14, IQ4_NL: 20, IQ4_XS: 23, NVFP4: 40 },
 };
 const COLS = 256;
+/** Of a row of a real model. */
+const LARGE_COLS = 4096;
 
 let folder: string;
 beforeAll(async () => {
@@ -25,9 +27,15 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-async function loaded(device: Device, type: number, rows: number, data: Uint8Array): Promise<Matrix> {
+async function loaded(
+  device: Device,
+  type: number,
+  rows: number,
+  data: Uint8Array,
+  cols = COLS,
+): Promise<Matrix> {
   const path = join(folder, 'blocks.gguf');
-  const tensors = [{ name: 'w.weight', shape: [rows, COLS], type, data }];
+  const tensors = [{ name: 'w.weight', shape: [rows, cols], type, data }];
   await writeFile(path, ggufBytes({ metadata: { 'general.architecture': string('x') }, tensors }));
   await using file = await GgufCheckpoint.open(path);
   return await device.loadMatrix([file.matrix('w.weight', 'w')], { use: 'both' });
@@ -70,6 +78,15 @@ describe.each(devices.filter(({ precision }) => precision === 'reference'))(
         );
         same(out.subarray(i * rows, (i + 1) * rows), column);
       }
+    });
+
+    it.each(Object.entries(IDS))('%s: takes little more than the file', async (name, type) => {
+      const fixed = fixture[name]!;
+      const count = Buffer.from(fixed.values, 'base64').length / 4;
+      const rows = 64;
+      const fileBytes = (Buffer.from(fixed.blocks, 'base64').length / count) * rows * LARGE_COLS;
+      const matrix = await loaded(device, type, rows, new Uint8Array(fileBytes), LARGE_COLS);
+      expect(matrix.bytes / fileBytes).toBeLessThanOrEqual(1.05);
     });
 
     if (spec.kind === 'webgpu')

@@ -157,6 +157,7 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
       { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' } as const,
       { kind: 'k-quant', bits: 4, dtype: 'f16' } as const,
       { kind: 'k-quant', bits: 6, dtype: 'f16' } as const,
+      { kind: 'symmetric', bits: 8, groupSize: 32, dtype: 'f16' } as const,
     ]) {
       const { source } = randomMatrix(random, 72, cols, format);
       const matrix = await device.loadMatrix([source], { use: 'linear' });

@@ -38,6 +38,8 @@ function storedFormat(weight: Exclude<ShardLayout, { kind: 'float' }>): MatrixFo
   switch (weight.kind) {
     case 'affine':
       return { kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' };
+    case 'symmetric':
+      return { ...weight, groupSize: 32, dtype: 'f16' };
     case 'k-quant':
       return { ...weight, dtype: 'f16' };
     default:

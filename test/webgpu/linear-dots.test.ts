@@ -225,7 +225,11 @@ describe('products of a few rows by dots of bytes', () => {
     ['Q4_K', { kind: 'k-quant', bits: 4 }],
     ['NVFP4', { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'f32-e4m3' }],
   ] as const;
-  const MORE_BLOCKS = [['IQ4_XS', { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' }]] as const;
+  const MORE_BLOCKS = [
+    ['Q4_0', { kind: 'symmetric', bits: 4 }],
+    ['Q8_0', { kind: 'symmetric', bits: 8 }],
+    ['IQ4_XS', { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' }],
+  ] as const;
   it.each(casesOf<(typeof BLOCKS | typeof MORE_BLOCKS)[number]>(BLOCKS, MORE_BLOCKS))(
     'has the scales of %s, in turns and in chunks',
     async (_, weight) => {

@@ -8,7 +8,7 @@ import {
   type MatrixRows,
   type MatrixSource,
 } from '../weights.js';
-import { bf16ToF32, f16ToF32, f32ToF16 } from './half.js';
+import { bf16ToF32, f32ToF16 } from './half.js';
 import { rowMetaWords, type ShardLayout } from './weights-layout.js';
 
 /**
@@ -23,10 +23,9 @@ export function writeMetas(
   out: Uint32Array,
 ): void {
   const { format } = source;
-  if (layout.kind === 'affine') {
-    const biases = format.kind === 'symmetric' ? impliedBiases(source, piece, count, row) : piece.biases!;
-    packMetas(piece.scales!, biases, format.dtype, layout.meta, out);
-  } else packHeads(layout, piece, source.cols, out);
+  if (layout.kind === 'affine') packMetas(piece.scales!, piece.biases!, format.dtype, layout.meta, out);
+  else packHeads(layout, piece, source.cols, out);
+  if (layout.kind === 'symmetric') checkImplied(source, layout.bits, piece, count, row);
   if (layout.kind === 'lut4' && holdsNaN(layout.scale, piece)) throw notFinite(source, row);
 }
 
@@ -64,9 +63,9 @@ function holdsNaN(scale: Lut4Scale, { scales, subscales }: MatrixRows): boolean 
   return scale === 'e8m0' && scales!.includes(255);
 }
 
-/** Bytes of groups, then halves of superblocks or the number of the row, of rows of k-quants and tables, as weights-layout.ts lays them out. */
+/** Bytes of groups, then halves of groups or superblocks or the number of the row, as weights-layout.ts lays them out. */
 function packHeads(
-  layout: Extract<ShardLayout, { kind: 'k-quant' | 'lut4' }>,
+  layout: Extract<ShardLayout, { kind: 'symmetric' | 'k-quant' | 'lut4' }>,
   piece: MatrixRows,
   cols: number,
   out: Uint32Array,
@@ -95,20 +94,23 @@ function packHeads(
   }
 }
 
-/** `−2^(bits − 1) · scale`, in f16: exact unless it overflows, which no model's weights come near. */
-function impliedBiases(source: MatrixSource, piece: MatrixRows, rows: number, firstRow: number): Uint8Array {
-  const { format } = source;
-  const centre = format.kind === 'symmetric' ? 2 ** (format.bits - 1) : 0;
+/** Kernels on halves take `−2^(bits − 1) · scale` for a bias, in f16: exact unless it overflows, which no model's weights come near. */
+function checkImplied(
+  source: MatrixSource,
+  bits: number,
+  piece: MatrixRows,
+  rows: number,
+  firstRow: number,
+): void {
   const count = piece.scales!.length / 2;
   const scales = halves(piece.scales!, count);
-  const biases = new Uint16Array(count);
+  // In f16 2^15 is the first number that is too large times 2, and a power of two moves the exponent alone.
+  const tooLarge = (16 + 15 - (bits - 1)) << 10;
   for (let i = 0; i < count; i++) {
-    const bias = f32ToF16(-centre * f16ToF32(scales[i]!));
-    if ((bias & 0x7fff) === 0x7c00 && (scales[i]! & 0x7fff) < 0x7c00)
+    const size = scales[i]! & 0x7fff;
+    if (size >= tooLarge && size < 0x7c00)
       throw scaleTooLarge(source, firstRow + Math.floor((i * rows) / count));
-    biases[i] = bias;
   }
-  return new Uint8Array(biases.buffer);
 }
 
 function scaleTooLarge({ name }: MatrixSource, row: number): KvantError {

@@ -8,6 +8,7 @@
  *   with zeros to 16 bytes.
  * - `metas`, one per group of columns, `[n, k / groupSize]`: scale and bias, `w = scale · code + bias`.
  *   `f16` and `bf16`: one u32, scale in the low half, bias in the high half. `f32`: two words, scale then bias.
+ *   Symmetric, a row: the f16 scales of its groups of 32, two to a word.
  *   K-quant, a row: the subscales, 16 bits for every 32 columns as MatrixRows has them; then the f16 numbers of its superblocks, `d`
  *   alone (two to a word) or `d` and `dmin` (one word, d low).
  *   Lut4, a row: f16 scales, two to a word; or the bytes of scales or subscales, and then the f16 numbers of superblocks, two to a word,
@@ -34,18 +35,20 @@ export type ShardLayout =
       readonly groupSize: GroupSize;
       readonly meta: FloatDtype;
     }
+  | { readonly kind: 'symmetric'; readonly bits: 4 | 5 | 8 }
   | { readonly kind: 'k-quant'; readonly bits: KQuantBits }
   | { readonly kind: 'lut4'; readonly bits: 4; readonly table: Lut4Table; readonly scale: Lut4Scale };
 
 export function shardLayout(format: MatrixFormat, f16: boolean): ShardLayout {
   if (format.kind === 'float') return { kind: 'float', dtype: format.dtype };
   switch (format.kind) {
+    case 'symmetric':
+      return { kind: 'symmetric', bits: format.bits };
     case 'k-quant':
       return { kind: 'k-quant', bits: format.bits };
     case 'lut4':
       return { kind: 'lut4', bits: 4, table: format.table, scale: format.scale };
     default: {
-      // Symmetric codes get the biases that they imply: the fast kernels read affine ones.
       const { bits, groupSize, dtype } = format;
       return { kind: 'affine', bits, groupSize, meta: f16 ? 'f16' : dtype };
     }
@@ -62,6 +65,7 @@ export function rowWords(layout: ShardLayout, cols: number): number {
 /** u32 words of one row of metas; 0 for floats. */
 export function rowMetaWords(layout: ShardLayout, cols: number): number {
   if (layout.kind === 'float') return 0;
+  if (layout.kind === 'symmetric') return Math.ceil(cols / 64);
   if (layout.kind === 'k-quant') {
     const superblocks = cols / SUPERBLOCK;
     return cols / 64 + (hasMinima(layout.bits) ? superblocks : Math.ceil(superblocks / 2));

@@ -32,12 +32,14 @@ export interface GroupScales {
 /** Columns of a group. */
 export function groupCols(layout: QuantisedLayout): number {
   if (layout.kind === 'affine') return layout.groupSize;
+  if (layout.kind === 'symmetric') return 32;
   return layout.kind === 'lut4' ? lut4Group(layout) : kQuantGroup(layout.bits);
 }
 
 /** Words of metas of a unit. */
 export function scaleWords(layout: QuantisedLayout): 1 | 2 {
   if (layout.kind === 'affine') return layout.meta === 'f32' ? 2 : 1;
+  if (layout.kind === 'symmetric') return 1;
   return layout.kind === 'k-quant' || layout.scale === 'f16-i8' || layout.scale === 'f32-e4m3' ? 2 : 1;
 }
 
@@ -49,6 +51,8 @@ export function groupScales(layout: QuantisedLayout, pieces: string, cols = 32):
   switch (layout.kind) {
     case 'affine':
       return affineScales(layout, cols);
+    case 'symmetric':
+      return symmetricScales(layout.bits, of);
     case 'k-quant':
       return hasMinima(layout.bits) ? withMinima(layout.bits, of) : aboutMiddle(layout.bits, of);
     case 'lut4':
@@ -90,6 +94,18 @@ function affineScales(layout: Extract<ShardLayout, { kind: 'affine' }>, cols: nu
       const pair = meta === 'f32' ? `${first}, ${second}` : `${first} << 16u, ${first} & 0xffff0000u`;
       return [`let ${into}0 = bitcast<vec2<f32>>(vec2<u32>(${pair}));`];
     },
+  };
+}
+
+/** A half for 32 columns; what it implies for a bias is exact. */
+function symmetricScales(bits: number, { piece }: Unit): GroupScales {
+  return {
+    runs: 1,
+    words: (at) => [`${piece(at)} / 2u`],
+    lines: ([word], at, into) => [
+      `let ${into}_s = unpack2x16float(${word} >> (${piece(at)} % 2u * 16u)).x;`,
+      `let ${into}0 = vec2<f32>(${into}_s, ${-(2 ** (bits - 1))}.0 * ${into}_s);`,
+    ],
   };
 }
 

@@ -46,9 +46,9 @@ export interface UnitMeta {
   readonly swap?: string;
 }
 
-/** Whether codes become pairs of halves: those of 4 bits, and affine ones of 8. */
+/** Whether codes become pairs of halves: those of 4 and of 8 bits. */
 export function hasPairs(weight: ShardLayout): boolean {
-  return weight.kind !== 'float' && (weight.bits === 4 || (weight.kind === 'affine' && weight.bits === 8));
+  return weight.kind !== 'float' && (weight.bits === 4 || weight.bits === 8);
 }
 
 /** What a kernel declares that makes pairs of halves of a weight, or numbers of it; null where that needs no table. */
@@ -66,8 +66,8 @@ export function dequantisePairs(weight: ShardLayout, words: readonly string[], m
   }
   const prepare = meta.scales.lines(meta.words, meta.at, 'sb');
   const half = (v: string): string => `vec2<f16>(vec2<f32>(clamp(${v}, -65504.0, 65504.0)))`;
-  if (weight.kind === 'k-quant') {
-    const made = dequantiseWords(4, words);
+  if (weight.kind === 'k-quant' || weight.kind === 'symmetric') {
+    const made = dequantiseWords(weight.bits as 4 | 8, words);
     prepare.push(`let s = ${half('sb0.x')};`, `let b = ${half('sb0.y')};`);
     return { prepare: [...prepare, ...made.prepare], pairs: made.pairs };
   }

@@ -55,7 +55,7 @@ export const NO_ENDS: DotsEnds = { left: null, leftNormed: false, xTiles: 0 };
 function hasBytes(
   weight: ShardLayout,
 ): weight is Exclude<ShardLayout, { kind: 'float' }> & { readonly bits: 4 | 8 } {
-  return weight.kind !== 'float' && (weight.bits === 4 || (weight.kind === 'affine' && weight.bits === 8));
+  return weight.kind !== 'float' && (weight.bits === 4 || weight.bits === 8);
 }
 
 /** Null where sizes do not divide. */

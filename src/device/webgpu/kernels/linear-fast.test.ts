@@ -134,6 +134,9 @@ describe('linear on a large GPU', () => {
   });
 
   it.each([
+    ['Q4_0', { kind: 'symmetric', bits: 4 }, ['gemv', 'dots', 'dots', 'matrices']],
+    ['Q5_0', { kind: 'symmetric', bits: 5 }, ['gemv', 'gemv', 'gemv', 'matrices']],
+    ['Q8_0', { kind: 'symmetric', bits: 8 }, ['gemv', 'held', 'few', 'matrices']],
     ['Q2_K', { kind: 'k-quant', bits: 2 }, ['gemv', 'gemv', 'gemv', 'matrices']],
     ['Q4_K', { kind: 'k-quant', bits: 4 }, ['gemv', 'dots', 'dots', 'matrices']],
     ['Q6_K', { kind: 'k-quant', bits: 6 }, ['gemv', 'gemv', 'gemv', 'matrices']],

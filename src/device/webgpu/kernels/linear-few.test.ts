@@ -57,6 +57,18 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
       null,
     ],
     [
+      'Q4_0',
+      { weight: { kind: 'symmetric', bits: 4 }, rows: 5, gated: false },
+      { bn: 16, bk: 64, subgroups: 2, depth: 2, buffers: 1 },
+      null,
+    ],
+    [
+      'Q8_0',
+      { weight: { kind: 'symmetric', bits: 8 }, rows: 3, gated: false },
+      { bn: 16, bk: 64, subgroups: 4, depth: 1, buffers: 2 },
+      null,
+    ],
+    [
       'Q4_K',
       { weight: { kind: 'k-quant', bits: 4 }, rows: 3, gated: false },
       { bn: 16, bk: 64, subgroups: 2, depth: 2, buffers: 1 },
@@ -91,7 +103,8 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
       for (const config of configs) expect(fewFits(spec, config)).toBe(true);
       const random = new Random(3 + weight.bits);
       const dtype = weight.kind === 'lut4' && weight.scale === 'f32-e4m3' ? 'f32' : 'f16';
-      const { source, values } = randomMatrix(random, n, k, { ...weight, dtype } as MatrixFormat);
+      const format = { ...weight, ...(weight.kind === 'symmetric' ? { groupSize: 32 } : {}), dtype };
+      const { source, values } = randomMatrix(random, n, k, format as MatrixFormat);
       const shard = (await device.loadMatrix([source], { use: 'linear' })).shards[0]!;
       const [x, residual, gain] = [random.normals(rows * k), random.normals(rows * width), random.normals(k)];
       const normed = gated ? reference.rmsNorm(x, gain, rows, k, 1e-5) : x;

@@ -171,7 +171,7 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
 
   /** The piece of a lane in a step, where its scales ask for it. */
   function ownPiece(step: string): string {
-    return weight.kind === 'k-quant' || weight.kind === 'lut4'
+    return weight.kind !== 'float' && weight.kind !== 'affine'
       ? `\n      let p = (${step}) * ${lanes}u + lane;`
       : '';
   }

@@ -169,6 +169,7 @@ describe('a GEMM on matrices', () => {
   });
 
   const kQuant = (bits: 2 | 3 | 4 | 5 | 6): LinearShape['weight'] => ({ kind: 'k-quant', bits });
+  const symmetric = (bits: 4 | 5 | 8): LinearShape['weight'] => ({ kind: 'symmetric', bits });
   const lut4 = (
     table: 'e2m1' | 'iq4',
     scale: 'f16' | 'f16-i8' | 'e8m0' | 'f32-e4m3',
@@ -189,6 +190,18 @@ describe('a GEMM on matrices', () => {
     ],
   ] as const;
   const MORE_BLOCKS = [
+    ['Q4_0', shapeOf(5, 24, 96, { weight: symmetric(4) }), [8, 16, 32, 1, 2, 2], {}, 'f32'],
+    [
+      'Q4_0 in pairs',
+      shapeOf(5, 24, 256, { weight: symmetric(4) }),
+      [8, 8, 32, 1, 1, 4],
+      { paired: true },
+      'f32',
+    ],
+    ['Q5_0', shapeOf(5, 20, 192, { weight: symmetric(5) }), [8, 8, 64, 1, 1, 4], { buffers: 2 }, 'f32'],
+    ['Q8_0', shapeOf(5, 24, 192, { weight: symmetric(8) }), [8, 8, 64, 1, 1, 4], { depth: 2 }, 'f32'],
+    ['Q4_0 as halves', shapeOf(8, 24, 96, { weight: symmetric(4) }), [8, 8, 32, 1, 1, 1], {}, 'f16'],
+    ['Q8_0 as halves', shapeOf(8, 24, 96, { weight: symmetric(8) }), [8, 8, 32, 1, 1, 1], {}, 'f16'],
     ['Q6_K', shapeOf(5, 20, 512, { weight: kQuant(6) }), [8, 16, 64, 1, 2, 2], { slices: 2 }, 'f32'],
     [
       'IQ4_XS',

@@ -184,6 +184,7 @@ export const ERF_TEXT = `fn erf_(v: f32) -> f32 {
 export function weightName(weight: ShardLayout): string {
   if (weight.kind === 'float') return weight.dtype;
   if (weight.kind === 'lut4') return `${weight.table}-${weight.scale}`;
+  if (weight.kind === 'symmetric') return `q${weight.bits}s`;
   return weight.kind === 'affine' ? `q${weight.bits}g${weight.groupSize}` : `q${weight.bits}k`;
 }
 
