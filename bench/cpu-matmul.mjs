@@ -35,7 +35,7 @@ async function main() {
   const { linearCommands, scratchBytes } = await import('../dist/device/cpu/linear-commands.js');
   const { commandWords, writeCommands } = await import('../dist/device/cpu/command.js');
   const { HEAP, CONTROL, SPIN_TURNS } = await import('../dist/device/cpu/opcodes.js');
-  const { rowDataBytes, rowScaleBytes } = await import('../dist/device/weights.js');
+  const { rowBytes } = await import('../dist/device/weights.js');
   const builds = options.build.split(',');
   // The layout: that of the build with 32-bit sums is the same.
   const build = builds.includes('simd') ? 'simd' : 'relaxed';
@@ -55,21 +55,24 @@ async function main() {
     builds.map((b) => fileURLToPath(new URL(`../dist/device/cpu/wasm/kernels-${b}.wasm`, import.meta.url)));
 
   const source = (rows, cols) => {
-    const data = new Uint8Array(rows * rowDataBytes(cols, format));
+    const data = new Uint8Array(rows * rowBytes(cols, format).data);
     // 16-bit floats of about 0.01, whatever the dtype; bytes of codes are any.
     for (let i = 0, state = rows; i < data.length; i++) {
       state = (Math.imul(state, 1664525) + 1013904223) | 0;
       data[i] = bits > 8 ? [state >>> 27, 0x3c][i & 1] : state >>> 24;
     }
-    const meta = new Uint8Array(rows * rowScaleBytes(cols, format)).fill(0x3c);
+    const meta = new Uint8Array(rows * (rowBytes(cols, format).scales ?? 0)).fill(0x3c);
     return {
       name: 'random',
       rows,
       cols,
       format,
       readRows: async (start, end) => {
-        const size = rowDataBytes(cols, format);
-        const part = meta.subarray(start * rowScaleBytes(cols, format), end * rowScaleBytes(cols, format));
+        const size = rowBytes(cols, format).data;
+        const part = meta.subarray(
+          start * (rowBytes(cols, format).scales ?? 0),
+          end * (rowBytes(cols, format).scales ?? 0),
+        );
         return {
           data: data.subarray(start * size, end * size),
           ...(bits > 8 ? {} : { scales: part, biases: part }),

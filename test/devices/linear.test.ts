@@ -104,22 +104,49 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
       bias: [vectorSource(biasA), null, null],
     });
     expect(matrix.rows).toBe(48);
-    const rows = 5;
-    const x = random.normals(rows * cols);
-    const residual = random.normals(rows * 48);
-    const out = await runOnce(device, rows, { cols, data: x }, (_, t) => t, {
-      cols: 48,
-      data: residual,
-      use: (ops, t, e) => ops.linear(t, matrix, e),
-    });
+    const some = [5, 21];
+    const xs = some.map((rows) => random.normals(rows * cols));
+    const residuals = some.map((rows) => random.normals(rows * 48));
     const values = new Float64Array(48 * cols);
     values.set(a.values, 0);
     values.set(b.values, 24 * cols);
     values.set(c.values, 37 * cols);
     const bias = new Float64Array(48);
     bias.set(biasA);
-    const expected = reference.linear(x, values, rows, cols, 48, bias, residual);
-    expect(worstRow(out, expected, rows, 48)).toBeLessThan(bound(spec, a.source.format));
+    for (const [i, rows] of some.entries()) {
+      const [x, residual] = [xs[i]!, residuals[i]!];
+      const out = await runOnce(device, rows, { cols, data: x }, (_, t) => t, {
+        cols: 48,
+        data: residual,
+        use: (ops, t, e) => ops.linear(t, matrix, e),
+      });
+      const expected = reference.linear(x, values, rows, cols, 48, bias, residual);
+      expect(worstRow(out, expected, rows, 48)).toBeLessThan(bound(spec, a.source.format));
+    }
+  });
+
+  it('gives a row of many the bits that it has alone, with float weights of any width', async () => {
+    const random = new Random(19);
+    // In one piece and several, with a last group of columns that is not whole.
+    for (const [dtype, cols, outs, rows] of [
+      ['f32', 36, 9, 16],
+      ['f16', 100, 70, 19],
+      ['bf16', 1028, 24, 17],
+    ] as const) {
+      const { source, values } = randomMatrix(random, outs, cols, { kind: 'float', dtype });
+      const matrix = await device.loadMatrix([source], { use: 'linear' });
+      const x = random.normals(rows * cols);
+      const run = (n: number, data: Float32Array) =>
+        runOnce(device, n, { cols, data }, (ops, t) => ops.linear(t, matrix));
+      const out = await run(rows, x);
+      const expected = reference.linear(x, values, rows, cols, outs);
+      expect(worstRow(out, expected, rows, outs)).toBeLessThan(bound(spec, source.format));
+      if (spec.bitwise)
+        for (const row of [0, rows - 2, rows - 1])
+          expect(await run(1, x.slice(row * cols, (row + 1) * cols))).toEqual(
+            out.slice(row * outs, (row + 1) * outs),
+          );
+    }
   });
 
   it('reads x as it is where a product is exact, and adds it up in one order', async () => {

@@ -181,7 +181,13 @@ function activationGroups(matrix: PackedMatrix, precision: Precision): number[] 
 /** Most rows that pass a panel at a time; CHUNK_ROWS of assembly/matmul.ts. */
 const CHUNK_ROWS = 264;
 
-/** Bytes of the largest panel: see panelPiece. */
+/** FLOAT_ROWS, floatBlocks and FLOAT_PANEL_BYTES of assembly/matmul-floats.ts. */
+const FLOAT_ROWS = 16;
+const FLOAT_PANEL_BYTES = 524288;
+const floatBlocks = (cols: number): number =>
+  Math.max(2, Math.min(8, Math.floor(FLOAT_PANEL_BYTES / (cols * 32))));
+
+/** Bytes of the largest panel: see panelPiece and floatPieces. */
 export function panelRoom(
   { segments, cols, build }: PackedMatrix,
   precision: Precision,
@@ -190,6 +196,8 @@ export function panelRoom(
   let bytes = 0;
   for (const segment of segments) {
     const group = groupOf(segment, precision);
+    if (segment.format.kind === 'float' && maxRows >= FLOAT_ROWS)
+      bytes = Math.max(bytes, floatBlocks(cols) * cols * 32 + cols * 16 + 128);
     if (group === 0 || segment.format.kind === 'float') continue;
     const codes = build === 'relaxed' && formatWord(segment.format) % 16 < 8 ? 8 : 16;
     // Scales, biases; what is added to the rows of two blocks; powers of two; the sums of a tile.

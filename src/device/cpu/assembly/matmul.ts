@@ -10,6 +10,7 @@ import {
   expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelDots,
   panelOnce, panelRuns, panelScaled, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
 } from './matmul-tiles';
+import { besideEachOther, FLOAT_ROWS, floatBlocks, floatTile, widenBlock } from './matmul-floats';
 import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
 import { scalePanel } from './scale-panel';
 
@@ -48,6 +49,8 @@ export function linear(p: usize, thread: u32, threads: u32): void {
   const panels = !floats && rows >= PANEL_ROWS;
   // Pieces are dealt as threads ask for them: one that the system holds up takes fewer.
   if (panels) panelPieces(p, blocks, rows, thread);
+  else if (floats && load<u32>(p, 16) == 0 && load<u32>(p, 80) != 0 && rows >= FLOAT_ROWS)
+    floatPieces(p, blocks, rows, thread);
   else {
     const piece = pieceBlocks(blocks, size, rows, threads);
     for (;;) {
@@ -208,6 +211,46 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
     if (b < end) {
       integers1x1(format, at + b * size, size, x, cols, group, dtype);
       finish(p, r, b, s0, s1);
+    }
+  }
+}
+
+/** Pieces are some blocks, widened, and a chunk of rows. */
+function floatPieces(p: usize, blocks: u32, rows: u32, thread: u32): void {
+  const at = load<u32>(p);
+  const cols = load<u32>(p, 12);
+  const dtype = load<u32>(p, 24);
+  const size = load<u32>(p, 28);
+  const x = load<u32>(p, 44);
+  const xStride = load<u32>(p, 48);
+  const each = floatBlocks(cols);
+  const panel = load<u32>(p, 76) + thread * load<u32>(p, 80);
+  const tile = panel + each * cols * 32;
+  const sums = tile + cols * 16;
+  const across = (blocks + each - 1) / each;
+  const most = chunkRows(rows);
+  const pieces = across * ((rows + most - 1) / most);
+  for (;;) {
+    const piece = atomic.add<u32>(p + 68, 1);
+    if (piece >= pieces) break;
+    const chunk = piece / across;
+    const first = (piece - chunk * across) * each;
+    const end = min(first + each, blocks);
+    for (let b = first; b < end; b++) widenBlock(dtype, at + b * size, panel + (b - first) * cols * 32, cols);
+    const last = min((chunk + 1) * most, rows);
+    for (let r = chunk * most; r < last; r += 4) {
+      // A row that is not there is computed as the one before, and dropped.
+      const n = min<u32>(4, last - r);
+      const x0 = x + r * xStride;
+      const x1 = n > 1 ? x0 + xStride : x0;
+      const x2 = n > 2 ? x1 + xStride : x1;
+      const x3 = n > 3 ? x2 + xStride : x2;
+      besideEachOther(x0, x1, x2, x3, tile, cols);
+      for (let b = first; b < end; b++) {
+        floatTile(panel + (b - first) * cols * 32, tile, sums, cols);
+        for (let i: u32 = 0; i < n; i++)
+          finish(p, r + i, b, v128.load(sums + 32 * i), v128.load(sums + 32 * i, 16));
+      }
     }
   }
 }
