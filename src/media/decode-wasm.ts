@@ -1,6 +1,7 @@
 /** Decoders in WebAssembly, for where sharp is missing: `@jsquash/jpeg`, `/png`, `/webp`. */
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { type FirstFrame, firstFrame } from './first-frame.js';
 import type { ImageFormat } from './image-header.js';
 
 interface Decoder {
@@ -51,11 +52,14 @@ class PlainImageData {
 
 const decoders = new Map<ImageFormat, Promise<Decoder | null>>();
 
+interface Rgba {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8Array;
+}
+
 /** RGBA of the first frame; null where no package for the format is installed. */
-export async function decodeByWasm(
-  bytes: Uint8Array,
-  format: ImageFormat,
-): Promise<{ readonly width: number; readonly height: number; readonly data: Uint8Array } | null> {
+export async function decodeByWasm(bytes: Uint8Array, format: ImageFormat): Promise<Rgba | null> {
   let decoder = decoders.get(format);
   if (decoder === undefined) {
     decoder = load(format);
@@ -63,10 +67,28 @@ export async function decodeByWasm(
   }
   const loaded = await decoder;
   if (loaded === null) return null;
+  const first = format === 'webp' ? firstFrame(bytes) : null;
+  if (first === null) return decode(loaded, bytes);
+  return laid(await decode(loaded, first.file), first);
+}
+
+async function decode(decoder: Decoder, bytes: Uint8Array): Promise<Rgba> {
   // A copy: a Buffer may lie within a larger one.
   const whole = new Uint8Array(bytes).buffer;
-  const { width, height, data } = await loaded.default(whole);
+  const { width, height, data } = await decoder.default(whole);
   return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+}
+
+/** A frame in its place; around it the picture is transparent. */
+function laid(frame: Rgba, { x, y, width, height }: FirstFrame): Rgba {
+  if (x + frame.width > width || y + frame.height > height) throw new Error('the frame leaves the picture');
+  if (frame.width === width && frame.height === height) return frame;
+  const data = new Uint8Array(width * height * 4);
+  for (let row = 0; row < frame.height; row++) {
+    const from = row * frame.width * 4;
+    data.set(frame.data.subarray(from, from + frame.width * 4), ((y + row) * width + x) * 4);
+  }
+  return { width, height, data };
 }
 
 async function load(format: ImageFormat): Promise<Decoder | null> {

@@ -33,6 +33,42 @@ describe('decodeImage', () => {
     expect(sha256(image.pixels)).toBe(want);
   });
 
+  it('says what is missing where @jsquash does not read a file', async () => {
+    for (const [name, kind] of [
+      ['jpeg-cmyk', 'JPEG of CMYK'],
+      ['gif', 'GIF'],
+    ] as const)
+      await expect(decodeImage(bytesOf(name), { decoder: 'jsquash' }), name).rejects.toMatchObject({
+        code: 'image-decoder-missing',
+        message: expect.stringContaining(`no decoder for ${kind}:`),
+      });
+  });
+
+  it.each([
+    ['png-turned-6', 'eXIf'],
+    ['webp-turned-8', 'EXIF'],
+    ['webp-frames', 'ANMF'],
+    ['webp-hollow', 'ANMF'],
+  ])('takes %s with any damage to its %s, or refuses it', async (name, chunk) => {
+    const bytes = bytesOf(name);
+    const at = Buffer.from(bytes).indexOf(chunk);
+    expect(at).toBeGreaterThan(0);
+    for (let i = at - 4; i < Math.min(bytes.length, at + 44); i++)
+      for (const value of [0, 255]) {
+        const damaged = Buffer.from(bytes);
+        damaged[i] = value;
+        const { width, height, pixels } = await decodeImage(damaged, { decoder: 'jsquash' }).catch(
+          (error) => {
+            expect(error).toMatchObject({
+              code: expect.stringMatching(/^(?:invalid-image|image-too-large)$/),
+            });
+            return { width: 0, height: 0, pixels: [] };
+          },
+        );
+        expect(pixels.length).toBe(width * height * 3);
+      }
+  });
+
   it('refuses a file that is cut off anywhere', async () => {
     for (const name of ['jpeg-420', 'png', 'webp', 'gif']) {
       const bytes = bytesOf(name);

@@ -4,13 +4,8 @@
  */
 import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
-import {
-  type ImageFormat,
-  type ImageHeader,
-  jpegOrientation,
-  otherFormat,
-  readImageHeader,
-} from './image-header.js';
+import { type ImageFormat, type ImageHeader, otherFormat, readImageHeader } from './image-header.js';
+import { orientationOf } from './orientation.js';
 import { turnImage } from './turn.js';
 
 export interface DecodeOptions {
@@ -79,14 +74,13 @@ export async function decodeImage(
   if (sharp === null && decoder === 'sharp') throw missing(header.format);
   let raw: Raw;
   try {
-    raw =
-      sharp === null ? await decodeWasm(bytes, header.format) : await decodeSharp(sharp, bytes, maxPixels);
+    raw = sharp === null ? await decodeWasm(bytes, header) : await decodeSharp(sharp, bytes, maxPixels);
   } catch (error) {
     if (error instanceof KvantError) throw error;
     throw broken(where, 'it cannot be decoded: it is cut off, damaged, or not what its header says', error);
   }
   const rgb = opaque(raw, background === 'white');
-  return header.format === 'jpeg' ? turnImage(rgb, jpegOrientation(bytes)) : rgb;
+  return turnImage(rgb, orientationOf(bytes, header.format));
 }
 
 let loaded: Promise<Sharp | null> | undefined;
@@ -156,7 +150,9 @@ function fromCmyk(data: Uint8Array): Uint8Array {
   return out;
 }
 
-async function decodeWasm(bytes: Uint8Array, format: ImageFormat): Promise<Raw> {
+async function decodeWasm(bytes: Uint8Array, { format, channels }: ImageHeader): Promise<Raw> {
+  // Its decoder has no CMYK.
+  if (channels === 4) throw missing(format, ' of CMYK');
   const { decodeByWasm } = await import('./decode-wasm.js');
   const raw = await decodeByWasm(bytes, format);
   if (raw === null) throw missing(format);
@@ -198,10 +194,10 @@ function broken(where: string, what: string, cause?: unknown): KvantError {
   });
 }
 
-function missing(format: ImageFormat): KvantError {
+function missing(format: ImageFormat, kind = ''): KvantError {
   return new KvantError(
     'image-decoder-missing',
-    `There is no decoder for ${format.toUpperCase()}: neither sharp nor a package of @jsquash that reads it is installed.`,
+    `There is no decoder for ${format.toUpperCase()}${kind}: neither sharp nor a package of @jsquash that reads it is installed.`,
     { kind: 'unsupported', fix: 'npm install sharp' },
   );
 }

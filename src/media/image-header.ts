@@ -8,6 +8,8 @@ export interface ImageHeader {
   /** In pixels, as stored: before the picture is turned as its EXIF says. */
   readonly width: number;
   readonly height: number;
+  /** Of a JPEG: numbers of a pixel, 4 of CMYK. */
+  readonly channels?: number;
 }
 
 /** Formats that are told by name, to say so. */
@@ -60,7 +62,13 @@ function jpeg(bytes: Uint8Array, view: DataView): ImageHeader | 'broken' {
     const marker = bytes[at++]!;
     // A start of frame; not the tables between their numbers.
     const frame = marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
-    if (frame) return { format: 'jpeg', height: view.getUint16(at + 3), width: view.getUint16(at + 5) };
+    if (frame)
+      return {
+        format: 'jpeg',
+        height: view.getUint16(at + 3),
+        width: view.getUint16(at + 5),
+        channels: view.getUint8(at + 7),
+      };
     if (marker === 0xd9 || marker === 0xda) return 'broken';
     if (marker === 0x01 || (marker >= 0xd0 && marker <= 0xd7)) continue;
     const length = view.getUint16(at);
@@ -85,37 +93,4 @@ function webp(bytes: Uint8Array, view: DataView): ImageHeader | 'broken' {
       height: view.getUint16(28, true) & 0x3fff,
     };
   return 'broken';
-}
-
-/** The orientation that a JPEG's EXIF tells, 1 to 8; 1 where there is none. */
-export function jpegOrientation(bytes: Uint8Array): number {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  for (let at = 2; at + 10 < bytes.length && bytes[at] === 0xff; ) {
-    const marker = bytes[at + 1]!;
-    const length = view.getUint16(at + 2);
-    if (marker === 0xda || length < 2) break;
-    const start = at + 10;
-    if (marker === 0xe1 && ascii(bytes, at + 4, start) === 'Exif\0\0') {
-      const end = Math.min(bytes.length, at + 2 + length);
-      return orientationOf(new DataView(bytes.buffer, bytes.byteOffset + start, Math.max(0, end - start)));
-    }
-    at += 2 + length;
-  }
-  return 1;
-}
-
-function orientationOf(tiff: DataView): number {
-  if (tiff.byteLength < 8) return 1;
-  const little = tiff.getUint16(0) === 0x4949;
-  const directory = tiff.getUint32(4, little);
-  if (directory + 2 > tiff.byteLength) return 1;
-  const entries = tiff.getUint16(directory, little);
-  for (let i = 0; i < entries; i++) {
-    const at = directory + 2 + 12 * i;
-    if (at + 12 > tiff.byteLength) return 1;
-    if (tiff.getUint16(at, little) !== 0x0112) continue;
-    const value = tiff.getUint16(at + 8, little);
-    return value >= 1 && value <= 8 ? value : 1;
-  }
-  return 1;
 }

@@ -4,7 +4,7 @@ import { KvantError } from '../../errors.js';
 import { frameRate, readAnimation } from '../../media/animation.js';
 import { checkImage } from '../../media/decode.js';
 import { checkAnimation, MAX_VIDEO_FRAMES } from '../../media/decode-frames.js';
-import { jpegOrientation } from '../../media/image-header.js';
+import { orientationOf } from '../../media/orientation.js';
 import type { ImageGrid, TowerInput, VideoProcessor } from '../../media/processor.js';
 import {
   readVideoProcessor,
@@ -200,7 +200,7 @@ async function frames(
 /** Once it stands upright. */
 function sizeOf(bytes: Uint8Array, where: string): { readonly width: number; readonly height: number } {
   const { format, width, height } = checkImage(bytes, {}, where);
-  const aside = format === 'jpeg' && jpegOrientation(bytes) > 4;
+  const aside = orientationOf(bytes, format) > 4;
   return aside ? { width: height, height: width } : { width, height };
 }
 
