@@ -70,7 +70,8 @@ export class EngineCore {
     // Those that run, as others see them.
     const running: Sequence[] = [];
     const rows = new PreparedRows(program.sampler, settled);
-    this.#sight = new Sight(options.vision ?? null, running, this.#pacing.costs, settled);
+    const { targetItl } = options.scheduler;
+    this.#sight = new Sight(options.vision ?? null, running, this.#pacing.costs, targetItl, settled);
     const rotary = (options.vision?.mergeSize ?? null) !== null;
     const ahead = options.whole === true || (options.vision?.ahead ?? null) !== null;
     const hiddenTokens = options.hidden === 'tokens';

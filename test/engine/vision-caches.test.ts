@@ -73,7 +73,7 @@ describe('pictures', () => {
       return submit.call(this, inputs, slice);
     });
     try {
-      await using engine = await load({ prefixCache: false });
+      await using engine = await load({ prefixCache: false, targetItlMs: 0 });
       const messages = about([await plain(90)], 'What is in the picture?');
       const alone = await answer(engine, messages);
       expect(trace.filter((one) => one !== 'step')).toEqual(['0-64']);

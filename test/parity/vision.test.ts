@@ -81,7 +81,7 @@ describe.each(kernelDevices)('towers on $name', (spec: DeviceSpec) => {
         if (spec.bitwise) expect(together.reverse()).toEqual(apart.flat());
         // In slices between which others may run: the same bits.
         let turns = 0;
-        const pace = { stepMs: 1e-6, turn: async () => void turns++ };
+        const pace = { stepMs: 1e-6, targetMs: 0, turn: async () => void turns++ };
         const sliced = await encoder.encode(images[0]!, pace);
         expect(sliced).toEqual(apart[0]);
         expect(turns).toBe(63);

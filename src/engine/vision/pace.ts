@@ -3,12 +3,14 @@
 export interface Pace {
   /** Milliseconds that a step takes in which rows draw tokens; null while none do. */
   readonly stepMs: number | null;
+  /** Milliseconds that a row may wait for a token beside prompts (`targetItlMs`); 0 where nobody says. */
+  readonly targetMs: number;
   /** Resolves when a step has been submitted from now on, or when none can be. */
   turn(): Promise<void>;
 }
 
 /** Nobody decodes. */
-export const NO_PACE: Pace = { stepMs: null, turn: async () => {} };
+export const NO_PACE: Pace = { stepMs: null, targetMs: 0, turn: async () => {} };
 
 /** Who waits for the next step. */
 export class Turns {

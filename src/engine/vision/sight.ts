@@ -11,16 +11,17 @@ export class Sight {
   readonly #onSeen: (sequence: Sequence, error: KvantError | null) => void;
   readonly #turns = new Turns();
 
-  /** `vision`: null for a model that reads text only. `onSeen`: what a sequence waited for is there, or why it is not. */
+  /** `vision`: null for a model that reads text only. `targetMs`: see {@link Pace}. `onSeen`: what a sequence waited for is there, or why it is not. */
   constructor(
     vision: VisionOptions | null,
     running: readonly Sequence[],
     costs: StepCostModel,
+    targetMs: number,
     onSeen: (sequence: Sequence, error: KvantError | null) => void,
   ) {
     this.#vision = vision;
     this.#onSeen = onSeen;
-    if (vision !== null) vision.features.pace = paceOf(running, costs, this.#turns);
+    if (vision !== null) vision.features.pace = paceOf(running, costs, targetMs, this.#turns);
   }
 
   /** Has those of a waiting sequence's pictures computed that its prefix does not cover; it is held until they are. */
@@ -50,8 +51,9 @@ export class Sight {
   }
 }
 
-function paceOf(running: readonly Sequence[], costs: StepCostModel, turns: Turns): Pace {
+function paceOf(running: readonly Sequence[], costs: StepCostModel, targetMs: number, turns: Turns): Pace {
   return {
+    targetMs,
     get stepMs() {
       const rows = running.filter(({ computed, request }) => computed >= request.prompt.length).length;
       return rows === 0 ? null : costs.fixed + costs.row * rows;

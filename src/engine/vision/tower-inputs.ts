@@ -3,9 +3,8 @@
 import type { Program } from '../../device/device.js';
 import type { Tensor } from '../../device/graph.js';
 import { NO_PATCH, type PlacedImage, type TowerTensors } from '../../models/vision/tower.js';
-import { epochNow } from '../yield.js';
 import type { PatchedImage } from './patched-image.js';
-import { tell, Yielder } from './pieces.js';
+import { Yielder } from './pieces.js';
 
 /** Pictures of one launch: `rows` in all. */
 export interface Launch {
@@ -28,9 +27,7 @@ export async function fillTower(
   if (moves) await program.fill(motion, rows, (room) => fillPatches(room, launch, { ...from, motion: true }));
   // A video may have been there.
   else if (motion !== undefined) program.clear(motion, rows);
-  const began = epochNow();
-  fillPlaces(program, places, bounds, launch);
-  tell('upload places', began);
+  await fillPlaces(program, places, bounds, launch);
 }
 
 /** Rows between two looks at the clock. */
@@ -67,24 +64,27 @@ async function fillPatches(room: Float32Array, { images, placed }: Launch, patch
   }
 }
 
-function fillPlaces(
+async function fillPlaces(
   program: Program,
   places: readonly Tensor[],
   bounds: readonly Tensor[],
   { placed, rows }: Launch,
-): void {
+): Promise<void> {
+  const yielder = new Yielder('upload places');
   const [only] = placed;
   const alone = placed.length === 1 && only !== undefined;
-  places.forEach((tensor, p) => {
+  for (const [p, tensor] of places.entries()) {
+    if (yielder.due) await yielder.giveWay();
     program.write(
       tensor,
       alone ? only.places[p]! : joined(placed, rows * tensor.cols, (of) => of.places[p]!),
     );
-  });
-  bounds.forEach((tensor, set) => {
+  }
+  for (const [set, tensor] of bounds.entries()) {
+    if (yielder.due) await yielder.giveWay();
     if (alone) {
       program.write(tensor, only.bounds[set]!);
-      return;
+      continue;
     }
     const seen = joined(placed, rows * 2, (of) => of.bounds[set]!);
     let at = 0;
@@ -93,7 +93,7 @@ function fillPlaces(
       for (const end = at + order.length * 2; at < end; at++) seen[at]! += first;
     }
     program.write(tensor, seen);
-  });
+  }
 }
 
 function joined(

@@ -29,7 +29,7 @@ describe('slices of towers', () => {
     const slices = new TowerSlices();
     let done = false;
     const run = slices
-      .run(scripted(trace), inputs(5000), { stepMs: 1e-9, turn: () => turns.wait() })
+      .run(scripted(trace), inputs(5000), { stepMs: 1e-9, targetMs: 0, turn: () => turns.wait() })
       .then(() => {
         done = true;
       });
@@ -53,7 +53,7 @@ describe('slices of towers', () => {
 
   it('are one where nobody decodes and the picture is of no great size', async () => {
     const trace: (StepSlice | 'step')[] = [];
-    const idle = { stepMs: null, turn: () => new Promise<void>(() => {}) };
+    const idle = { stepMs: null, targetMs: 0, turn: () => new Promise<void>(() => {}) };
     await new TowerSlices().run(scripted(trace), inputs(4096), idle);
     expect(trace).toEqual([{ from: 0, to: 64, of: 64 }]);
     trace.length = 0;
@@ -77,8 +77,8 @@ function timed(of: number): { costs: number[]; now: () => number; slices: StepSl
 }
 
 describe('slices of pictures of many rows', () => {
-  const idle = { stepMs: null, turn: async () => {} };
-  const beside = { stepMs: 7, turn: async () => {} };
+  const idle = { stepMs: null, targetMs: 0, turn: async () => {} };
+  const beside = { stepMs: 7, targetMs: 0, turn: async () => {} };
   const rows = 65_536;
 
   it('are no longer than a step, once parts are known, and few', async () => {
@@ -93,6 +93,46 @@ describe('slices of pictures of many rows', () => {
       expect(Math.max(...took)).toBeLessThanOrEqual(7);
       // One long part, and what of the short ones fits beside it.
       expect(slices.length).toBeLessThanOrEqual(1024 / 5 + 2);
+    }
+  });
+
+  it('are no longer than a quarter of what rows may wait, and cost the picture little', async () => {
+    const { costs, now, slices, program } = timed(1024);
+    const tower = new TowerSlices(now);
+    await tower.run(program, inputs(rows), idle);
+    const all = costs.reduce((sum, ms) => sum + ms, 0);
+    const with6 = async (targetMs: number): Promise<{ longest: number; beside: number }> => {
+      slices.length = 0;
+      let turns = 0;
+      const pace = { stepMs: 6, targetMs, turn: async () => void turns++ };
+      await tower.run(program, inputs(rows), pace);
+      const took = slices.map(({ from, to }) => costs.slice(from, to).reduce((sum, ms) => sum + ms, 0));
+      expect(turns).toBe(slices.length);
+      return { longest: Math.max(...took), beside: (all + turns * 6) / all };
+    };
+    const short = await with6(0);
+    expect(short.longest).toBeLessThanOrEqual(6);
+    expect(short.beside).toBeGreaterThan(2);
+    const quarter = await with6(100);
+    expect(quarter.longest).toBeLessThanOrEqual(25);
+    expect(quarter.beside).toBeLessThan(1.4);
+    // A step that is longer than that is what rows wait for as well.
+    expect((await with6(12)).longest).toBe(short.longest);
+  });
+
+  it('are cut so for fewer rows too', async () => {
+    for (const [targetMs, least, most] of [
+      [0, 6, 64],
+      [100, 2, 4],
+    ] as const) {
+      const { now, slices, program } = timed(64);
+      const tower = new TowerSlices(now);
+      await tower.run(program, inputs(4096), { ...idle });
+      expect(slices).toHaveLength(1);
+      slices.length = 0;
+      await tower.run(program, inputs(4096), { ...beside, targetMs });
+      expect(slices.length).toBeGreaterThanOrEqual(least);
+      expect(slices.length).toBeLessThanOrEqual(most);
     }
   });
 

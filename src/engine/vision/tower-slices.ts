@@ -1,6 +1,6 @@
 /**
- * How a tower's step is cut, so that rows that decode wait for one slice between two of their steps, and no longer than a step
- * takes. Each slice waits for a step of theirs. What a picture takes is learnt from the pictures before it.
+ * How a tower's step is cut, so that rows that decode wait for one slice between two of their steps, and no longer than a part of what
+ * they may wait for a token, or than a step takes. Each slice waits for a step of theirs. What a picture takes is learnt from the pictures before it.
  */
 
 import type { Program } from '../../device/device.js';
@@ -16,8 +16,10 @@ const PARTS = 64;
 const FINE_PARTS = 1024;
 /** Rows from which on a launch takes about as long as a step, and not all as long as others: what each part takes is learnt. */
 const MANY_ROWS = 16_384;
-/** Of a step's time that a slice of many rows may take. */
+/** Of a slice's time that one of many rows may take: what is known of its parts is no more than a mean. */
 const OF_MANY = 0.85;
+/** Of what rows may wait for a token. Slices as short as a step would have a large picture take twice its time beside rows. */
+const OF_TARGET = 0.25;
 /** Parts of a slice of many rows of which nothing is known: one alone is known best, but beside rows each waits for a step. */
 const UNKNOWN_IDLE = 1;
 const UNKNOWN_BESIDE = 2;
@@ -48,8 +50,11 @@ export class TowerSlices {
     for (let from = 0; from < of; ) {
       if (pace.stepMs !== null && (from > 0 || rows >= MANY_ROWS)) await pace.turn();
       const { stepMs } = pace;
+      const sliceMs = stepMs === null ? null : Math.max(stepMs, pace.targetMs * OF_TARGET);
       const many = of === FINE_PARTS;
-      const to = many ? this.#endOfMany(rows, from, stepMs) : from + this.#parts(rows, of, stepMs, of - from);
+      const to = many
+        ? this.#endOfMany(rows, from, sliceMs)
+        : from + this.#parts(rows, of, sliceMs, of - from);
       const began = this.#now();
       await program.submit(step, { from, to, of });
       const ms = this.#now() - began;
@@ -60,18 +65,19 @@ export class TowerSlices {
     }
   }
 
-  #endOfMany(rows: number, from: number, stepMs: number | null): number {
-    const unknown = stepMs === null ? UNKNOWN_IDLE : UNKNOWN_BESIDE;
-    return this.#costs.end(rows, from, stepMs === null ? IDLE_MS : stepMs * OF_MANY, unknown);
+  /** `sliceMs`: null while nobody decodes. */
+  #endOfMany(rows: number, from: number, sliceMs: number | null): number {
+    const unknown = sliceMs === null ? UNKNOWN_IDLE : UNKNOWN_BESIDE;
+    return this.#costs.end(rows, from, sliceMs === null ? IDLE_MS : sliceMs * OF_MANY, unknown);
   }
 
-  #parts(rows: number, of: number, stepMs: number | null, most: number): number {
+  #parts(rows: number, of: number, sliceMs: number | null, most: number): number {
     const wanted =
       this.#rowMs === 0
-        ? stepMs === null
+        ? sliceMs === null
           ? (of * IDLE_ROWS) / rows
           : 1
-        : ((stepMs ?? IDLE_MS) * of) / (rows * this.#rowMs);
+        : ((sliceMs ?? IDLE_MS) * of) / (rows * this.#rowMs);
     return Math.max(1, Math.floor(Math.min(wanted, most)));
   }
 
