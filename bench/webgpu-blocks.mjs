@@ -4,13 +4,16 @@
 import { f16, toF16 } from './webgpu-harness.mjs';
 
 const affine = (bits, groupSize) => ({ kind: 'affine', bits, groupSize, meta: 'f16' });
+const symmetric = (bits) => ({ kind: 'symmetric', bits });
 const kQuant = (bits) => ({ kind: 'k-quant', bits });
 const lut4 = (table, scale) => ({ kind: 'lut4', bits: 4, table, scale });
 export const FORMATS = {
   'affine 4': affine(4, 64),
   'affine 8': affine(8, 64),
-  q8_0: affine(8, 32),
-  q4_0: affine(4, 32),
+  q4_1: affine(4, 32),
+  q4_0: symmetric(4),
+  q5_0: symmetric(5),
+  q8_0: symmetric(8),
   q2_k: kQuant(2),
   q3_k: kQuant(3),
   q4_k: kQuant(4),
@@ -41,6 +44,7 @@ const halvesOf = (count, size) => words(Math.ceil(count / 2), () => pairOf(halfN
 export function metasOf(weight, k) {
   if (weight.kind === 'affine')
     return words(k / weight.groupSize, () => pairOf(halfNear(2 ** -weight.bits), 0x8000 | halfNear(0.5)));
+  if (weight.kind === 'symmetric') return halvesOf(k / 32, 2 ** -weight.bits);
   if (weight.kind === 'k-quant') {
     const { bits } = weight;
     if (bits === 3 || bits === 6)
@@ -73,6 +77,7 @@ export function numberOf(weight, metas, k, c, code) {
     const meta = metas[Math.floor(c / weight.groupSize)];
     return f16(meta) * code + f16(meta >>> 16);
   }
+  if (weight.kind === 'symmetric') return half(0, c >> 5) * (code - 2 ** (weight.bits - 1));
   if (weight.kind === 'k-quant') {
     const head = k / 64;
     switch (weight.bits) {
