@@ -105,9 +105,11 @@ export const narrowSubgroups: readonly DeviceSpec[] =
 export const inPairs = ({ slow, name }: DeviceSpec): boolean =>
   slow || (!everyCase && name === 'cpu simd128');
 
-/** Relative error that the features of a tower may have. Where sums have no one order, a GPU takes matrices of halves. */
+/**
+ * Relative error that the features of a tower may have. Where sums have no one order, a GPU takes matrices of halves: most
+ * of all Gemma 4's lose, 2.4e-3 on an H100. */
 export function featureBound({ kind, precision, bitwise }: DeviceSpec): number {
-  return realGpu && kind === 'webgpu' && precision === 'default' && !bitwise ? 2e-3 : 1e-5;
+  return realGpu && kind === 'webgpu' && precision === 'default' && !bitwise ? 3e-3 : 1e-5;
 }
 
 /** All combinations of the axes, or a cover in which every pair of values meets at least once. */

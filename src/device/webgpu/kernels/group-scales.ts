@@ -27,6 +27,8 @@ export interface GroupScales {
   words(at: string): string[];
   /** `let` lines that make `<into>0`, `<into>1`, … of them, each a vec2<f32> of scale and bias. */
   lines(words: readonly string[], at: string, into: string): string[];
+  /** Of symmetric groups: the scale of unit `at` as it lies, an f16. */
+  half?(word: string, at: string): string;
 }
 
 /** Columns of a group. */
@@ -102,6 +104,7 @@ function symmetricScales(bits: number, { piece }: Unit): GroupScales {
   return {
     runs: 1,
     words: (at) => [`${piece(at)} / 2u`],
+    half: (word, at) => `bitcast<vec2<f16>>(${word} >> (${piece(at)} % 2u * 16u)).x`,
     lines: ([word], at, into) => [
       `let ${into}_s = unpack2x16float(${word} >> (${piece(at)} % 2u * 16u)).x;`,
       `let ${into}0 = vec2<f32>(${into}_s, ${-(2 ** (bits - 1))}.0 * ${into}_s);`,

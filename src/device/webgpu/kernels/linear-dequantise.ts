@@ -64,10 +64,18 @@ export function dequantisePairs(weight: ShardLayout, words: readonly string[], m
     const sb = `let sb = bitcast<vec2<f16>>(${meta.words[0]});`;
     return { prepare: [sb, 'let s = vec2<f16>(sb.x);', 'let b = vec2<f16>(sb.y);', ...prepare], pairs };
   }
+  if (weight.kind === 'symmetric') {
+    const { bits } = weight;
+    const made = dequantiseWords(bits as 4 | 8, words, 2 ** (bits - 1));
+    return {
+      prepare: [`let s = vec2<f16>(${meta.scales.half!(meta.words[0]!, meta.at)});`, ...made.prepare],
+      pairs: made.pairs,
+    };
+  }
   const prepare = meta.scales.lines(meta.words, meta.at, 'sb');
   const half = (v: string): string => `vec2<f16>(vec2<f32>(clamp(${v}, -65504.0, 65504.0)))`;
-  if (weight.kind === 'k-quant' || weight.kind === 'symmetric') {
-    const made = dequantiseWords(weight.bits as 4 | 8, words);
+  if (weight.kind === 'k-quant') {
+    const made = dequantiseWords(4, words);
     prepare.push(`let s = ${half('sb0.x')};`, `let b = ${half('sb0.y')};`);
     return { prepare: [...prepare, ...made.prepare], pairs: made.pairs };
   }
@@ -108,14 +116,21 @@ function tablePairs(table: Lut4Table, word: string): string[] {
   });
 }
 
-/** The affine codes of consecutive u32 words of a group. */
-function dequantiseWords(bits: 4 | 8, words: readonly string[]): HalfPairs {
+/**
+ * The codes of consecutive u32 words of a group, times `s` and plus `b`. `middle`: what codes are counted from, instead of a bias; the bits are
+ * those that a bias of `-middle * s` gives, for `code - middle` is exact.
+ */
+function dequantiseWords(bits: 4 | 8, words: readonly string[], middle: number | null = null): HalfPairs {
   const prepare: string[] = [];
   const pairs: string[] = [];
+  const from = middle ?? 0;
+  const scaled = (code: string): string => (middle === null ? `fma(${code}, s, b)` : `${code} * s`);
   const low = (text: string, mask: string): string =>
-    `fma(bitcast<vec2<f16>>((${text} & ${mask}) | 0x64006400u) - vec2<f16>(1024.0h), s, b)`;
+    scaled(`(bitcast<vec2<f16>>((${text} & ${mask}) | 0x64006400u) - vec2<f16>(${1024 + from}.0h))`);
   const high = (text: string): string =>
-    `fma(fma(bitcast<vec2<f16>>((${text} & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-64.0h)), s, b)`;
+    scaled(
+      `fma(bitcast<vec2<f16>>((${text} & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-${64 + from}.0h))`,
+    );
   words.forEach((word, w) => {
     prepare.push(`let v${w} = ${word} >> 8u;`);
     const names =
