@@ -41,6 +41,13 @@ const TILES = [
   { m: 2, b: 1 },
   { m: 4, b: 1 },
 ];
+/** More blocks at a time, for few rows: each is another place in memory that is read from, and one alone does not keep it busy. */
+const WIDE_TILES = [
+  { m: 1, b: 4 },
+  { m: 2, b: 2 },
+];
+/** The formats that have them; others keep more in registers, and have not been measured. */
+const isWide = ({ kind, bits }) => kind === 'affine' && (bits === 4 || bits === 8);
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const lines = [];
 const emit = (depth, ...text) => {
@@ -336,7 +343,7 @@ function integerTile(format, m, b) {
     `/** ${title(format)} codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
     `export function int${name}x${m}x${b}(w0: usize, stride: usize, x0: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
-  if (b === 2) emit(1, 'let w1 = w0 + stride;');
+  for (let k = 1; k < b; k++) emit(1, `let w${k} = w0 + ${k} * stride;`);
   emit(1, `let y = x0 + cols * (RELAXED ? ${m} : ${2 * m});`);
   declare(1, each(m, b, 'f'));
   const halves = range(b).flatMap((k) => range(2).map((h) => `${k}${h}`));
@@ -716,7 +723,10 @@ function floatTile(dtype, m, b) {
   emit(0, '}', '');
 }
 
-for (const format of FORMATS) for (const { m, b } of TILES) integerTile(format, m, b);
+for (const format of FORMATS) {
+  const tiles = isWide(format) ? [...WIDE_TILES, ...TILES] : TILES;
+  for (const { m, b } of tiles) integerTile(format, m, b);
+}
 for (const format of FORMATS) expand(format);
 for (const format of FORMATS) for (const { m, b } of TILES) if (b === 1) referenceTile(format, m, b);
 for (const dtype of ['f32', 'f16', 'bf16']) for (const { m, b } of TILES) floatTile(dtype, m, b);
@@ -732,17 +742,33 @@ emit(
   '}',
   '',
 );
-for (const { m, b } of TILES) {
+/** The tile of each format that has it. */
+function integerChoice({ m, b }, formats) {
   emit(
     0,
     `export function integers${m}x${b}(format: u32, w: usize, stride: usize, x: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
   emit(1, 'switch (format) {');
-  for (const { word, name } of FORMATS)
+  for (const { word, name } of formats)
     emit(2, `case ${word}: int${name}x${m}x${b}(w, stride, x, cols, group, dtype); break;`);
   emit(2, 'default: unreachable();');
   emit(1, '}');
   emit(0, '}', '');
+}
+
+emit(
+  0,
+  '/** Whether a format has the wide tiles. */',
+  'export function isWide(format: u32): bool {',
+  `  return ${FORMATS.filter(isWide)
+    .map(({ word }) => `format == ${word}`)
+    .join(' || ')};`,
+  '}',
+  '',
+);
+for (const tile of WIDE_TILES) integerChoice(tile, FORMATS.filter(isWide));
+for (const { m, b } of TILES) {
+  integerChoice({ m, b }, FORMATS);
   const xs = range(m).map((r) => `x${r}`);
   emit(
     0,

@@ -7,8 +7,8 @@
  * Measured: docs/lab/2026-11-21-cpu.md.
  */
 import {
-  expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelDots,
-  panelOnce, panelRuns, panelScaled, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
+  expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers1x4, integers2x1, integers2x2,
+  integers4x1, isWide, panelDots, panelOnce, panelRuns, panelScaled, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
 } from './matmul-tiles';
 import { besideEachOther, FLOAT_ROWS, floatBlocks, floatTile, widenBlock } from './matmul-floats';
 import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
@@ -70,9 +70,11 @@ export function linear(p: usize, thread: u32, threads: u32): void {
 
 export function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u32 {
   if (threads == 1 && rows == 1) return blocks;
-  const fair = max<u32>(2, (blocks / (threads * 8) + 1) & ~1);
+  const eighth = blocks / (threads * 8);
+  // Whole wide tiles, where there are enough of them for all threads.
+  const fair = eighth < 3 ? 2 : (eighth + 2) & ~3;
   if (rows == 1) return fair;
-  return min(fair, max<u32>(2, PIECE_BYTES / size));
+  return min(fair, max<u32>(2, PIECE_BYTES / size & ~1));
 }
 
 /** Pieces are two blocks, whose results share cache lines, and a chunk of rows. */
@@ -197,12 +199,30 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
       finish4(p, r, b, n, s0, s1, s2, s3, s4, s5, s6, s7);
     }
   } else if (n == 2) {
+    if (RELAXED && isWide(format)) {
+      for (; b + 1 < end; b += 2) {
+        integers2x2(format, at + b * size, size, x, cols, group, dtype);
+        finish(p, r, b, s0, s1);
+        finish(p, r, b + 1, s2, s3);
+        finish(p, r + 1, b, s4, s5);
+        finish(p, r + 1, b + 1, s6, s7);
+      }
+    }
     for (; b < end; b++) {
       integers2x1(format, at + b * size, size, x, cols, group, dtype);
       finish(p, r, b, s0, s1);
       finish(p, r + 1, b, s2, s3);
     }
   } else {
+    if (isWide(format)) {
+      for (; b + 3 < end; b += 4) {
+        integers1x4(format, at + b * size, size, x, cols, group, dtype);
+        finish(p, r, b, s0, s1);
+        finish(p, r, b + 1, s2, s3);
+        finish(p, r, b + 2, s4, s5);
+        finish(p, r, b + 3, s6, s7);
+      }
+    }
     for (; b + 1 < end; b += 2) {
       integers1x2(format, at + b * size, size, x, cols, group, dtype);
       finish(p, r, b, s0, s1);
