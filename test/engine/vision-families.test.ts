@@ -76,7 +76,7 @@ describe('pictures', () => {
     const [first, , one] = casesOf(name) as [Case, Case, Case];
     const bits = async (maxBatchTokens: number, prefixCache?: boolean): Promise<unknown[]> => {
       await using engine = await open(name, maxBatchTokens, prefixCache);
-      const [two, other] = [await messagesOf(one), await messagesOf(first)];
+      const [two, other] = [messagesOf(one), messagesOf(first)];
       const together = await Promise.all([ask(engine, two), ask(engine, other), ask(engine, two)]);
       return [...together, await ask(engine, two)].map((answer) => answer.bits);
     };
@@ -92,7 +92,7 @@ describe('pictures whose tokens see each other', () => {
   const [, , one] = casesOf('gemma3') as [Case, Case, Case];
 
   it('give the same bits where what is cached ends within one', async () => {
-    const [{ role, content }] = (await messagesOf(one)) as [{ role: string; content: object[] }];
+    const [{ role, content }] = messagesOf(one) as [{ role: string; content: object[] }];
     const asked = [{ role, content: [...content.slice(0, 2), { type: 'text', text: 'What is it?' }] }];
     await using fresh = await open('gemma3', 64);
     const cold = await ask(fresh, asked);

@@ -2,7 +2,6 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import sharp from 'sharp';
 import { expect } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import type { Engine } from '../../src/engine/engine.js';
@@ -15,6 +14,7 @@ import { type DeviceSpec, featureBound } from '../devices/devices.js';
 import { relativeError } from '../devices/numbers.js';
 import { readPacked } from '../fixtures/read-packed.js';
 import { picture } from '../setup/picture.js';
+import { toPng } from '../setup/png.js';
 
 export const ROOT = join(import.meta.dirname, '../fixtures/vision-families');
 
@@ -40,12 +40,10 @@ export function floats(base64: string): Float32Array {
 
 export const pictures = ({ sizes }: Case) => sizes.map(([width, height], i) => picture(width, height, i + 3));
 
-export async function messagesOf(one: Case) {
+export function messagesOf(one: Case) {
   const content: unknown[] = [{ type: 'text', text: 'See ' }];
   for (const [i, { width, height, pixels }] of pictures(one).entries()) {
-    const image = await sharp(pixels, { raw: { width, height, channels: 3 } })
-      .png()
-      .toBuffer();
+    const image = toPng(width, height, pixels);
     content.push({ type: 'image', image }, { type: 'text', text: `no. ${i} and\n\nthe rest` });
   }
   return [{ role: 'user', content }];
@@ -54,7 +52,7 @@ export async function messagesOf(one: Case) {
 /** The ids of the prompt, what is likeliest behind it and the greedy tokens are those of the reference. */
 export async function checkAnswer(engine: Engine, one: Case): Promise<void> {
   const request = { temperature: 0, maxTokens: 16, ignoreEos: true, logprobs: true, topLogprobs: 20 };
-  const answer = engine.chat({ messages: await messagesOf(one), ...request });
+  const answer = engine.chat({ messages: messagesOf(one), ...request });
   const { tokenIds, choices } = await answer.result;
   expect(answer.promptTokenIds).toEqual(one.ids);
   // Where two tokens are as good as one, either may come; what follows is then another text.

@@ -90,6 +90,6 @@ it('internvl-chat: pictures are refused where the tokenizer has no token for the
     'pictures are refused: the tokenizer has no token <IMG_CONTEXT>',
   );
   const [one] = casesOf('internvl');
-  const asked = async () => engine.chat({ messages: await messagesOf(one!) }).result;
+  const asked = async () => engine.chat({ messages: messagesOf(one!) }).result;
   await expect(asked()).rejects.toMatchObject({ code: 'unsupported-content' });
 });
