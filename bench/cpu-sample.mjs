@@ -13,7 +13,7 @@ const { createCpuDevice } = await import('../dist/device/cpu/index.js');
 const { Ops } = await import('../dist/device/ops.js');
 const { StepInputs } = await import('../dist/device/step.js');
 const { FEATURE } = await import('../dist/device/sampling.js');
-const { rowDataBytes, rowScaleBytes } = await import('../dist/device/weights.js');
+const { rowBytes } = await import('../dist/device/weights.js');
 
 const { values: options } = parseArgs({
   options: {
@@ -29,16 +29,17 @@ const { values: options } = parseArgs({
 });
 const vocab = Number(options.vocab);
 const format = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'bf16' };
+const sizes = (cols) => rowBytes(cols, format);
 
 function source(rows, cols) {
-  const data = new Uint8Array(rows * rowDataBytes(cols, format));
+  const data = new Uint8Array(rows * sizes(cols).data);
   for (let i = 0, state = rows; i < data.length; i++) {
     state = (Math.imul(state, 1664525) + 1013904223) | 0;
     data[i] = state >>> 24;
   }
   // Scales of 0.0115 and biases of -7.5 times that: weights about 0.
   const meta = (low, high) =>
-    Uint8Array.from({ length: rows * rowScaleBytes(cols, format) }, (_, i) => [low, high][i & 1]);
+    Uint8Array.from({ length: rows * sizes(cols).scales }, (_, i) => [low, high][i & 1]);
   const scales = meta(0x3c, 0x3c);
   const biases = meta(0xb0, 0xbd);
   return {
@@ -47,7 +48,7 @@ function source(rows, cols) {
     cols,
     format,
     readRows: async (start, end) => {
-      const [a, b] = [rowDataBytes(cols, format), rowScaleBytes(cols, format)];
+      const { data: a, scales: b } = sizes(cols);
       return {
         data: data.subarray(start * a, end * a),
         scales: scales.subarray(start * b, end * b),

@@ -106,10 +106,12 @@ export const inPairs = ({ slow, name }: DeviceSpec): boolean =>
   slow || (!everyCase && name === 'cpu simd128');
 
 /**
- * Relative error that the features of a tower may have. Where sums have no one order, a GPU takes matrices of halves: most
- * of all Gemma 4's lose, 2.4e-3 on an H100. */
-export function featureBound({ kind, precision, bitwise }: DeviceSpec): number {
-  return realGpu && kind === 'webgpu' && precision === 'default' && !bitwise ? 3e-3 : 1e-5;
+ * Relative error that the features of a tower may have. Where sums have no one order, a GPU takes matrices of halves. Of Gemma 4, whose
+ * scores are not divided by √headDim, they lose most: up to 4.9e-3 on an H100.
+ */
+export function featureBound({ kind, precision, bitwise }: DeviceSpec, family = ''): number {
+  if (!realGpu || kind !== 'webgpu' || precision !== 'default' || bitwise) return 1e-5;
+  return family.includes('gemma4') ? 6e-3 : 2e-3;
 }
 
 /** All combinations of the axes, or a cover in which every pair of values meets at least once. */

@@ -73,7 +73,7 @@ export async function checkTower(
   device: Device,
   folder: string,
   all: readonly Case[],
-  bound = featureBound(spec),
+  bound = featureBound(spec, folder),
 ): Promise<void> {
   await using opened = await openModel(folder);
   const { vision } = opened.definition;
