@@ -24,6 +24,7 @@ import { granite } from './families/granite.js';
 import { granite4 } from './families/granite4.js';
 import { hunyuan } from './families/hunyuan.js';
 import { hunyuanMoe } from './families/hunyuan-moe.js';
+import { hy3 } from './families/hy3.js';
 import { internLm, internLm3 } from './families/internlm.js';
 import { lfm2, lfm2Moe } from './families/lfm2.js';
 import { llama } from './families/llama.js';
@@ -88,6 +89,7 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(minimaxM2),
   register(ernie45Moe),
   register(hunyuanMoe),
+  register(hy3),
   register(lfm2),
   register(qwen35),
   register(lfm2Moe),

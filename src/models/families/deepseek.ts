@@ -9,6 +9,7 @@ import type { RouteOptions } from '../blocks/experts.js';
 import type { ConfigFields } from '../config-fields.js';
 import { readGroupedRoute } from './glm4-moe.js';
 import { type LatentMixtureRules, latentMixture } from './latent-mixture.js';
+import { readMixes } from './mixture.js';
 
 /** A word that decides how experts are chosen, and those that the family has. */
 function readRule(fields: ConfigFields, name: string, fallback: string, known: readonly string[]): string {
@@ -45,14 +46,6 @@ function sigmoidRoute(fields: ConfigFields, experts: number, chosen: number): Ro
   readRule(fields, 'scoring_func', 'sigmoid', ['sigmoid']);
   readRule(fields, 'topk_method', 'noaux_tc', ['noaux_tc']);
   return readGroupedRoute(fields, experts, chosen);
-}
-
-function readMixes(fields: ConfigFields, layers: number): boolean[] | null {
-  const types = fields.texts('mlp_layer_types');
-  if (types === null) return null;
-  if (types.length !== layers || types.some((type) => type !== 'dense' && type !== 'sparse'))
-    throw fields.odd('mlp_layer_types', types, `"dense" or "sparse" for each of the ${layers} layers`);
-  return types.map((type) => type === 'sparse');
 }
 
 const V2: LatentMixtureRules = {

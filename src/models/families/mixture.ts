@@ -59,6 +59,15 @@ export interface MixtureTraits {
   readonly attend?: (at: Layer, config: MixtureConfig) => Partial<AttentionOptions>;
 }
 
+/** `[layers]` which `mlp_layer_types` says to have experts; null where the config does not say it. */
+export function readMixes(fields: ConfigFields, layers: number): boolean[] | null {
+  const types = fields.texts('mlp_layer_types');
+  if (types === null) return null;
+  if (types.length !== layers || types.some((type) => type !== 'dense' && type !== 'sparse'))
+    throw fields.odd('mlp_layer_types', types, `"dense" or "sparse" for each of the ${layers} layers`);
+  return types.map((type) => type === 'sparse');
+}
+
 export function mixtureLayout(config: MixtureConfig, traits: MixtureTraits): WeightLayout {
   const { hiddenSize, bias } = config;
   return decoderLayout(config, {
