@@ -34,6 +34,7 @@ import { mistral } from './families/mistral.js';
 import { mistral4 } from './families/mistral4.js';
 import { mixtral } from './families/mixtral.js';
 import { modernBert } from './families/modernbert.js';
+import { museGlimmer } from './families/muse-glimmer.js';
 import { nemotron } from './families/nemotron.js';
 import { nemotronH } from './families/nemotron-h.js';
 import { nomicBert } from './families/nomic-bert.js';
@@ -78,6 +79,7 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(cohere2),
   register(nemotron),
   register(granite4),
+  register(museGlimmer),
   register(hunyuan),
   register(ministral3),
   register(internLm),

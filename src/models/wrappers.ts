@@ -69,6 +69,11 @@ const WRAPPERS: readonly Wrapper[] = [
     text: 'gemma4_unified_text',
   },
   {
+    architecture: 'MuseGlimmerForConditionalGeneration',
+    modelType: 'muse_glimmer',
+    text: 'muse_glimmer_text',
+  },
+  {
     architecture: 'Mistral3ForConditionalGeneration',
     modelType: 'mistral3',
     text: 'mistral',
