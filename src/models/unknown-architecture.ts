@@ -53,7 +53,11 @@ export function unknownArchitecture(
 
 /** Without what all end in: the list would be longer than an error may be. */
 const namesOf = (known: readonly string[]): string[] => [
-  ...new Set(known.map((name) => name.replace(/_?For(CausalLM|ConditionalGeneration)$/, ''))),
+  ...new Set(
+    known.map((name) =>
+      name.replace(/_?For(CausalLM|ConditionalGeneration|MaskedLM|SequenceClassification)$/, ''),
+    ),
+  ),
 ];
 
 const NEAREST = 3;
