@@ -296,7 +296,7 @@ emit(
   0,
   '/** The f16 in the high half of every lane, as f32. Exact; pack-layout.ts says how subnormals are avoided. */',
   '// @ts-ignore: decorator',
-  '@inline function widenHalf(v: v128): v128 {',
+  '@inline export function widenHalf(v: v128): v128 {',
   '  const bits = v128.and(i32x4.shr_s(v, 3), i32x4.splat(0x8fffe000));',
   '  // The exponent is 112 too small.',
   '  return f32x4.mul(bits, i32x4.splat(0x77800000));',

@@ -15,7 +15,7 @@ type Fixture = Record<string, { readonly blocks: string; readonly values: string
 const fixture = readPacked('test/fixtures/weights/gguf-blocks.json.gz') as Fixture;
 const IDS: Record<string, number> = {
   ...{ Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 },
-  ...{ Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14, IQ4_NL: 20, IQ4_XS: 23, NVFP4: 40 },
+  ...{ Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14, IQ4_NL: 20, IQ4_XS: 23, MXFP4: 39, NVFP4: 40 },
 };
 const COLS = 256;
 /** Of a row of a real model. */

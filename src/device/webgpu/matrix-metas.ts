@@ -94,7 +94,7 @@ function packHeads(
   }
 }
 
-/** Kernels on halves take `−2^(bits − 1) · scale` for a bias, in f16: exact unless it overflows, which no model's weights come near. */
+/** The largest weight that a scale allows is `−2^(bits − 1) · scale`. Kernels on halves have it in f16: exact unless it overflows, which no model's weights come near. */
 function checkImplied(
   source: MatrixSource,
   bits: number,
@@ -104,8 +104,8 @@ function checkImplied(
 ): void {
   const count = piece.scales!.length / 2;
   const scales = halves(piece.scales!, count);
-  // In f16 2^15 is the first number that is too large times 2, and a power of two moves the exponent alone.
-  const tooLarge = (16 + 15 - (bits - 1)) << 10;
+  // A power of two moves the exponent alone, and f16 ends below 2^16, whose exponent would be 31.
+  const tooLarge = (31 - (bits - 1)) << 10;
   for (let i = 0; i < count; i++) {
     const size = scales[i]! & 0x7fff;
     if (size >= tooLarge && size < 0x7c00)

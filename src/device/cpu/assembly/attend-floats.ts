@@ -9,6 +9,7 @@ import { scoreTile, widenKeys } from './attend-scores';
 import { addFloats1, addFloats2, addFloats6, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
 import { SIDE_VECTOR_BYTES } from '../kv-layout';
 import { TILE } from './kv';
+import { storeTurned } from './math';
 
 /**
  * Scores and weighted sums of a split in f32: of floats, and of codes where f32 arithmetic is asked for. `row`: the first
@@ -89,18 +90,7 @@ export function addLatents(
 /** Four times four floats, rows 64 bytes apart, transposed. */
 // @ts-ignore: decorator
 @inline function turnFour(from: usize, to: usize): void {
-  const a = v128.load(from);
-  const b = v128.load(from, 64);
-  const c = v128.load(from, 128);
-  const d = v128.load(from, 192);
-  const ab = v128.shuffle<i32>(a, b, 0, 4, 1, 5);
-  const cd = v128.shuffle<i32>(c, d, 0, 4, 1, 5);
-  const ba = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
-  const dc = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
-  v128.store(to, v128.shuffle<i64>(ab, cd, 0, 2));
-  v128.store(to, v128.shuffle<i64>(ab, cd, 1, 3), 64);
-  v128.store(to, v128.shuffle<i64>(ba, dc, 0, 2), 128);
-  v128.store(to, v128.shuffle<i64>(ba, dc, 1, 3), 192);
+  storeTurned(v128.load(from), v128.load(from, 64), v128.load(from, 128), v128.load(from, 192), to, 64);
 }
 
 /** Weighted sums of V over `[a, b)` of the split into `splitSums`. */

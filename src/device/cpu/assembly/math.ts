@@ -10,6 +10,19 @@
   return f32x4.add(f32x4.mul(a, b), c);
 }
 
+/** Four vectors as the rows of a square; its columns are stored, `stride` bytes apart. */
+// @ts-ignore: decorator
+@inline export function storeTurned(a: v128, b: v128, c: v128, d: v128, to: usize, stride: usize): void {
+  const ab = v128.shuffle<i32>(a, b, 0, 4, 1, 5);
+  const cd = v128.shuffle<i32>(c, d, 0, 4, 1, 5);
+  const ba = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
+  const dc = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
+  v128.store(to, v128.shuffle<i64>(ab, cd, 0, 2));
+  v128.store(to + stride, v128.shuffle<i64>(ab, cd, 1, 3));
+  v128.store(to + 2 * stride, v128.shuffle<i64>(ba, dc, 0, 2));
+  v128.store(to + 3 * stride, v128.shuffle<i64>(ba, dc, 1, 3));
+}
+
 /**
  * e^x to 2 ulp for x in [-87.3, 88.37]; 0 below, e^88.37 above, NaN for NaN. `n = round(x / ln 2)` is taken by the
  * rounding of an addition, `e^(x - n ln 2)` by a polynomial, and n added to the exponent bits.

@@ -7,7 +7,8 @@
  *
  * Measured: docs/lab/2026-11-21-cpu.md.
  */
-import { madd } from './math';
+import { madd, storeTurned } from './math';
+import { widenHalf } from './matmul-tiles';
 
 /** Rows from which widening pays. */
 // @ts-ignore: decorator
@@ -41,29 +42,11 @@ export function widenBlock(dtype: u32, w: usize, to: usize, cols: u32): void {
   }
 }
 
-/** As in matmul-tiles.ts. */
-// @ts-ignore: decorator
-@inline function widenHalf(v: v128): v128 {
-  const bits = v128.and(i32x4.shr_s(v, 3), i32x4.splat(0x8fffe000));
-  return f32x4.mul(bits, i32x4.splat(0x77800000));
-}
-
 /** Four rows of `cols` numbers, a multiple of 4, as `[column][4]`. */
 export function besideEachOther(x0: usize, x1: usize, x2: usize, x3: usize, to: usize, cols: u32): void {
   const end = x0 + cols * 4;
   for (; x0 != end; x0 += 16, x1 += 16, x2 += 16, x3 += 16, to += 64) {
-    const a = v128.load(x0);
-    const b = v128.load(x1);
-    const c = v128.load(x2);
-    const d = v128.load(x3);
-    const ab = v128.shuffle<i32>(a, b, 0, 4, 1, 5);
-    const cd = v128.shuffle<i32>(c, d, 0, 4, 1, 5);
-    const AB = v128.shuffle<i32>(a, b, 2, 6, 3, 7);
-    const CD = v128.shuffle<i32>(c, d, 2, 6, 3, 7);
-    v128.store(to, v128.shuffle<i64>(ab, cd, 0, 2));
-    v128.store(to, v128.shuffle<i64>(ab, cd, 1, 3), 16);
-    v128.store(to, v128.shuffle<i64>(AB, CD, 0, 2), 32);
-    v128.store(to, v128.shuffle<i64>(AB, CD, 1, 3), 48);
+    storeTurned(v128.load(x0), v128.load(x1), v128.load(x2), v128.load(x3), to, 16);
   }
 }
 
