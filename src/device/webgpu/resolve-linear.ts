@@ -14,7 +14,7 @@ import {
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { leavesBytes } from './kernels/attend-out.js';
 import { codecOf } from './kernels/kv-formats/list.js';
-import { exactLinear } from './kernels/linear.js';
+import { exactLinear } from './kernels/linear-exact.js';
 import { chooseLinear } from './kernels/linear-fast.js';
 import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-handed.js';
 import { headsLinear } from './kernels/linear-heads.js';

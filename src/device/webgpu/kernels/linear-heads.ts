@@ -7,8 +7,8 @@
  */
 
 import type { Capabilities, Kernel, LinearShape } from '../kernel.js';
-import { exactLinear } from './linear.js';
 import { gemmOf, matrixOf, once, specOf } from './linear-choice.js';
+import { exactLinear } from './linear-exact.js';
 import { fixedLanes } from './linear-fast.js';
 import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
 import type { LinearSpec } from './linear-spec.js';

@@ -12,7 +12,7 @@ import { pieceDot, pieceOf, pieceSums, pieceValue, readMeta, readPiece } from '.
 /** Rows the GEMV takes at once at most; more rows go to the tiles. */
 const GEMV_ROWS = 8;
 /** With `deterministic` one kernel serves all: its text, and so the order of its sums, knows nothing of the rows. */
-const DETERMINISTIC_ROWS = 4;
+export const DETERMINISTIC_ROWS = 4;
 
 const gemv: Variant<LinearShape> = {
   name: 'portable-gemv',
@@ -31,31 +31,12 @@ const tiles: Variant<LinearShape> = {
 
 export const portableLinear: readonly Variant<LinearShape>[] = [gemv, tiles];
 
-/** Rows from which a lane of an exact product takes so many rows and features: each is then read less often. */
-const EXACT_ROWS = 64;
-const EXACT_TILE = { rows: 8, features: 4 } as const;
-/** Of weights that are unpacked 32 at a time: a lane keeps as many numbers of each row. */
-const EXACT_WIDE_TILE = { rows: 4, features: 4 } as const;
-/** Lanes along K of an exact product whose rows have a piece for each: a router has few features, and would wait for its weights with fewer. */
-const EXACT_LANES = 64;
-
-/** For products whose x is never rounded: of routers, and of heads each by itself without matrices. Its order of sums knows nothing of the rows. */
-export function exactLinear(shape: LinearShape): Kernel {
-  // A workgroup's features are one head's.
-  const { heads } = shape;
-  const lanes = shape.k / pieceOf(shape.weight).cols >= EXACT_LANES ? EXACT_LANES : LANES;
-  if (shape.rows < EXACT_ROWS || (heads && heads.rows % 16 !== 0))
-    return buildGemv(shape, DETERMINISTIC_ROWS, { lanes, groups: 64 / lanes });
-  const tile = pieceOf(shape.weight).cols <= 8 ? EXACT_TILE : EXACT_WIDE_TILE;
-  return buildGemv(shape, tile.rows, { own: tile.features, lanes });
-}
-
 function plain(shape: LinearShape): boolean {
   return shape.norm === null && shape.glu === null;
 }
 
 /** What both kernels have in common: bindings, and WGSL for the sizes, for x and for the result. */
-interface Frame {
+export interface Frame {
   readonly bindings: readonly Binding[];
   readonly params: Uint32Array;
   /** Declarations before `main`. */
@@ -68,7 +49,7 @@ interface Frame {
   store(value: string): string;
 }
 
-function frameOf(shape: LinearShape): Frame {
+export function frameOf(shape: LinearShape): Frame {
   const { k, weight } = shape;
   const piece = pieceOf(weight);
   const p = new Params();
@@ -118,7 +99,7 @@ fn load_x(row: u32, v: u32) -> vec4<f32> { ${beyond} return ${whole}; }`,
   };
 }
 
-function kernelOf(
+export function kernelOf(
   shape: LinearShape,
   frame: Frame,
   label: string,
@@ -144,35 +125,30 @@ function kernelOf(
 }
 
 /** Lanes along K, and groups of them, of a portable GEMV. */
-const LANES = 16;
+export const LANES = 16;
 const GROUPS = 4;
-/** Rows whose sums are put together at once by many lanes, where each lane has several features. */
-const ROWS_OF_MANY = 2;
 
-/**
- * `groups` of `lanes` along K, with `own` features each: every lane has a sum for each row and each of its own features. Those of 16 lanes are
- * added in order, those of more two by two.
- */
-function buildGemv(
-  shape: LinearShape,
-  rowsAtOnce: number,
-  { own = 1, lanes = LANES, groups = GROUPS }: { own?: number; lanes?: number; groups?: number } = {},
-): Kernel {
-  const FEATURES = groups * own;
-  const threads = lanes * groups;
-  const { weight } = shape;
-  const frame = frameOf(shape);
+/** WGSL of what a lane along K does. */
+export interface LaneText {
+  /** Declares its sums, and the rows of x, those beyond the last as the last. */
+  readonly declare: string;
+  /** Adds piece `p` to them. */
+  readonly add: string;
+  /** The sum of row r and feature j of its own. */
+  sum(r: number, j: number): string;
+}
+
+/** A lane that has a sum for each of `rows` rows from `row_start` on, and for each of `own` features from `f` on. */
+export function laneText({ weight }: LinearShape, rows: number, own: number): LaneText {
   const piece = pieceOf(weight);
   const vectors = piece.cols / 4;
   const list = (f: (v: number) => string): string[] => Array.from({ length: vectors }, (_, v) => f(v));
-  /** Sums of row r: one for each of the lane's features. */
   const sum = (r: number, j: number): string => (j === 0 ? `acc${r}` : `acc${r}_${j}`);
   const loadX = (r: number): string[] => list((v) => `let x${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`);
   const row = (r: number): string =>
     `{ ${[...loadX(r), pieceSums(weight), `acc${r} += ${pieceDot(weight)};`].join('\n')} }`;
   const features = Array.from({ length: own }, (_, j) => j);
-  const each = (f: (r: number) => string): string =>
-    Array.from({ length: rowsAtOnce }, (_, r) => f(r)).join('\n');
+  const each = (f: (r: number) => string): string => Array.from({ length: rows }, (_, r) => f(r)).join('\n');
   const meta = { piece: 'p', pieces: 'pieces', metaWords: 'meta_words' };
   const read = (row: string): string => `${readMeta(weight, { ...meta, row })}
       ${readPiece(weight, `${row} * words + p * ${piece.words}u`)}`;
@@ -191,39 +167,41 @@ function buildGemv(
     const blocks = features.map((j) => `{ let g = min(f + ${j}u, n - 1u);\n${read('g')}\n${feature(j)} }`);
     return [kept, ...blocks].join('\n');
   };
-  // Sums of all lanes of some rows, in workgroup memory; then a thread has one (feature, row).
-  const atOnce = lanes === LANES || own === 1 ? rowsAtOnce : ROWS_OF_MANY;
-  const place = (feature: string, lane: string, r: string): string =>
-    `part[(${feature} * ${lanes}u + ${lane}) * ${atOnce}u + ${r}]`;
-  const ownPlace = (j: number, lane: string, r: number): string =>
-    place(own === 1 ? `(lid / ${lanes}u)` : `(lid / ${lanes}u * ${own}u + ${j}u)`, lane, `${r}u`);
-  const roundOf = (from: number): string => {
-    const rows = Array.from({ length: atOnce }, (_, r) => r);
-    const all = (f: (j: number, r: number) => string): string =>
-      rows.flatMap((r) => features.map((j) => f(j, r))).join('\n');
-    const halved = `for (var w = ${lanes / 2}u; w > 0u; w >>= 1u) {
-    if (lane < w) { ${all((j, r) => `${ownPlace(j, 'lane', r)} += ${ownPlace(j, '(lane + w)', r)};`)} }
+  return {
+    declare: each(
+      (r) =>
+        `${features.map((j) => `var ${sum(r, j)} = 0.0;`).join(' ')} let row${r} = min(row_start + ${r}u, rows - 1u);`,
+    ),
+    add: own === 1 ? ownFeature() : ownFeatures(),
+    sum,
+  };
+}
+
+/**
+ * `groups` of `lanes` along K, with `own` features each. Sums of 16 lanes are added in order, those of more, which have one feature each,
+ * two by two.
+ */
+export function buildGemv(
+  shape: LinearShape,
+  rowsAtOnce: number,
+  { own = 1, lanes = LANES, groups = GROUPS }: { own?: number; lanes?: number; groups?: number } = {},
+): Kernel {
+  const FEATURES = groups * own;
+  const threads = lanes * groups;
+  const frame = frameOf(shape);
+  const { declare, add, sum } = laneText(shape, rowsAtOnce, own);
+  const ofLane = own === 1 ? 'lid' : `((lid / ${lanes}u * ${own}u + J) * ${lanes}u + lane)`;
+  const all = (f: (r: number, j: number) => string): string =>
+    Array.from({ length: rowsAtOnce * own }, (_, i) => f(Math.floor(i / own), i % own)).join('\n');
+  const place = (r: number, j: number): string =>
+    `part[${ofLane.replace('J', `${j}u`)} * ${rowsAtOnce}u + ${r}u]`;
+  const halved = `for (var w = ${lanes / 2}u; w > 0u; w >>= 1u) {
+    if (lane < w) { ${all((r) => `part[lid * ${rowsAtOnce}u + ${r}u] += part[(lid + w) * ${rowsAtOnce}u + ${r}u];`)} }
     workgroupBarrier();
   }`;
-    const inOrder = `for (var l = 1u; l < ${lanes}u; l++) { sum += ${place('feature', 'l', 'r')}; }`;
-    return `${all((j, r) => `${ownPlace(j, 'lane', r)} = ${sum(from + r, j)};`)}
-  workgroupBarrier();
-  ${lanes === LANES ? '' : halved}
-  for (var i = lid; i < ${FEATURES * atOnce}u; i += ${threads}u) {
-    let r = i % ${atOnce}u;
-    let feature = i / ${atOnce}u;
-    let g = first + feature;
-    let m = row_start + ${from}u + r;
-    if (g < n && m < rows) {
-      var sum = ${place('feature', '0u', 'r')};
-      ${lanes === LANES ? inOrder : ''}
-      ${frame.store('sum')}
-    }
-  }`;
-  };
-  const rounds = Array.from({ length: rowsAtOnce / atOnce }, (_, i) => roundOf(i * atOnce));
+  const lane = (l: string): string => `part[(feature * ${lanes}u + ${l}) * ${rowsAtOnce}u + r]`;
   const wgsl = `${frame.head}
-var<workgroup> part: array<f32, ${lanes * FEATURES * atOnce}>;
+var<workgroup> part: array<f32, ${threads * own * rowsAtOnce}>;
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
@@ -234,13 +212,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${frame.headOf}
   let lane = lid % ${lanes}u;
   let f = first + lid / ${lanes}u${own === 1 ? '' : ` * ${own}u`};
-  ${each((r) => `${features.map((j) => `var ${sum(r, j)} = 0.0;`).join(' ')} let row${r} = min(row_start + ${r}u, rows - 1u);`)}
+  ${declare}
   if (f < n) {
     for (var p = lane; p < pieces; p += ${lanes}u) {
-      ${own === 1 ? ownFeature() : ownFeatures()}
+      ${add}
     }
   }
-  ${rounds.join('\n  workgroupBarrier();\n  ')}
+  ${all((r, j) => `${place(r, j)} = ${sum(r, j)};`)}
+  workgroupBarrier();
+  ${lanes === LANES ? '' : halved}
+  // A thread has one (feature, row).
+  for (var i = lid; i < ${FEATURES * rowsAtOnce}u; i += ${threads}u) {
+    let r = i % ${rowsAtOnce}u;
+    let feature = i / ${rowsAtOnce}u;
+    let g = first + feature;
+    let m = row_start + r;
+    if (g < n && m < rows) {
+      var sum = ${lane('0u')};
+      ${lanes === LANES ? `for (var l = 1u; l < ${LANES}u; l++) { sum += ${lane('l')}; }` : ''}
+      ${frame.store('sum')}
+    }
+  }
 }`;
   return kernelOf(shape, frame, `linear gemv ${rowsAtOnce}`, wgsl, FEATURES, rowsAtOnce);
 }
