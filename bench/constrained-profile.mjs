@@ -10,6 +10,7 @@ import { parseArgs } from 'node:util';
 import { constrainedDraws } from './constrained-device.mjs';
 import { schemaOf } from './held-schemas.mjs';
 import { createNullGpu } from './null-gpu.mjs';
+import { built } from './options.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -26,13 +27,12 @@ const { values: flags } = parseArgs({
 const [rows, tokens, rounds] = [flags.rows, flags.tokens, flags.rounds].map(Number);
 const onNull = flags.null !== undefined;
 const profile = onNull ? null : await import('./webgpu-profile.mjs');
-const load = (path) => import(new URL(`${process.env.KVANT_DIST ?? '../dist'}/${path}`, import.meta.url));
 // Kept: Dawn ends with it.
 const gpu = onNull ? createNullGpu() : flags.software ? undefined : profile.openDawn();
-const { createWebGpuDevice } = await load('device/webgpu/index.js');
-const { Engine } = await load('engine/engine.js');
-const { GrammarMasks } = await load('grammar/masks.js');
-const { Grammars } = await load('engine/grammars.js');
+const { createWebGpuDevice } = await built('device/webgpu/index.js');
+const { Engine } = await built('engine/engine.js');
+const { GrammarMasks } = await built('grammar/masks.js');
+const { Grammars } = await built('engine/grammars.js');
 
 /** What happened since it was begun anew. */
 let log = { steps: [], passes: [], maskMs: [], uploads: 0, uploadMs: 0 };

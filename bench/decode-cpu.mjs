@@ -6,13 +6,19 @@
 // DIR as for compare-cpu.mjs. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
 // that reads as many bytes for a token, and the ratio says what is lost beside that. A turn is a prompt of 16 tokens for each row and
 // `--tokens` of decoding, of which only the time counts in which every row decodes: our rows begin one after the other, so give them time. Prints quartiles of tokens a second, and the ratios ours / theirs.
-import { fork } from 'node:child_process';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { resolve } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import {
+  answerTurns,
+  machine,
+  openOurs,
+  openTheirs,
+  peerFolder,
+  quantile,
+  startSides,
+} from './beside-llama-cpp.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -26,11 +32,7 @@ const { values: flags } = parseArgs({
     side: { type: 'string' },
   },
 });
-if (flags.peer === undefined) {
-  console.error('--peer DIR is needed: a folder with an installed node-llama-cpp and a model.gguf.');
-  process.exit(2);
-}
-const peer = resolve(flags.peer);
+const peer = peerFolder(flags.peer);
 const PROMPT = 16;
 const rowsList = flags.rows.split(',').map(Number);
 const most = Math.max(...rowsList);
@@ -42,30 +44,19 @@ if (flags.side === undefined) await control();
 else await side(flags.side === 'ours' ? await ours() : await theirs());
 
 async function control() {
-  const sides = [];
-  for (const name of ['kvant', 'llama.cpp']) {
-    const own = ['--side', name === 'kvant' ? 'ours' : 'theirs'];
-    const child = fork(fileURLToPath(import.meta.url), [...process.argv.slice(2), ...own]);
-    child.once('exit', (code) => {
-      if (code) process.exit(code);
-    });
-    await once(child, 'message');
-    sides.push({ name, child });
-  }
+  const sides = await startSides(fileURLToPath(import.meta.url));
   const samples = Object.fromEntries(rowsList.map((rows) => [rows, sides.map(() => [])]));
   const end = Date.now() + 1000 * seconds;
   for (let turn = 0; Date.now() < end; turn++) {
     for (const rows of rowsList) {
       // Either begins as often.
       for (const i of turn % 2 === 0 ? [0, 1] : [1, 0]) {
-        sides[i].child.send({ rows, turn });
-        const [took] = await once(sides[i].child, 'message');
+        const took = await sides[i].turn({ rows, turn });
         if (took !== null) samples[rows][i].push(took);
       }
     }
   }
-  for (const { child } of sides) child.kill();
-  const at = (list, share) => list.toSorted((a, b) => a - b)[Math.floor(share * (list.length - 1))];
+  for (const side of sides) side.stop();
   const words = [
     ['median', 0.5],
     ['upper quartile', 0.75],
@@ -73,7 +64,7 @@ async function control() {
   ];
   const table = rowsList.flatMap((rows) =>
     words.map(([word, share]) => {
-      const [mine, other] = samples[rows].map((list) => at(list, share));
+      const [mine, other] = samples[rows].map((list) => quantile(list, share));
       return {
         rows,
         figure: word,
@@ -83,14 +74,14 @@ async function control() {
       };
     }),
   );
-  const [{ model }] = cpus();
+  const { cpu, node } = machine();
   const turns = samples[rowsList[0]][0].length;
-  console.log(`${flags.shapes}, ${threads} threads, ${model}, Node ${process.version}, ${turns} turns`);
+  console.log(`${flags.shapes}, ${threads} threads, ${cpu}, Node ${node}, ${turns} turns`);
   console.table(table);
   if (flags.json !== undefined)
     writeFileSync(
       flags.json,
-      `${JSON.stringify({ shapes: flags.shapes, threads, cpu: model, node: process.version, table, samples })}\n`,
+      `${JSON.stringify({ shapes: flags.shapes, threads, cpu, node, table, samples })}\n`,
     );
   process.exit(0);
 }
@@ -98,21 +89,11 @@ async function control() {
 /** Answers each message with the tokens a second of one turn. */
 async function side(one) {
   for (const rows of rowsList) await one(rows, 0);
-  process.on('message', async ({ rows, turn }) => process.send(await one(rows, turn)));
-  process.send('ready');
+  answerTurns(({ rows, turn }) => one(rows, turn));
 }
 
 async function ours() {
-  const { Engine } = await import('../dist/index.js');
-  const engine = await Engine.loadShape(flags.shapes, {
-    device: 'cpu',
-    threads,
-    quantize: 4,
-    vocab: 32_000,
-    maxRows: most,
-    maxContext: 512,
-    prefixCache: false,
-  });
+  const engine = await openOurs(flags.shapes, threads, { maxRows: most, maxContext: 512 });
   return async (rows, turn) => {
     const times = await Promise.all(
       Array.from({ length: rows }, async (_, row) => {
@@ -129,10 +110,7 @@ async function ours() {
 }
 
 async function theirs() {
-  const module = pathToFileURL(`${peer}/node_modules/node-llama-cpp/dist/index.js`).href;
-  const { getLlama } = await import(module);
-  const llama = await getLlama({ build: 'never', gpu: false, logLevel: 'error', maxThreads: threads });
-  const model = await llama.loadModel({ modelPath: `${peer}/model.gguf` });
+  const model = await openTheirs(peer, threads);
   const contexts = new Map();
   for (const rows of rowsList) {
     const context = await model.createContext({

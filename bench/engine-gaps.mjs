@@ -13,15 +13,12 @@
 
 import { PerformanceObserver } from 'node:perf_hooks';
 import { createNullGpu } from './null-gpu.mjs';
+import { args, built, option } from './options.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
-const { createWebGpuDevice } = await load('device/webgpu/index.js');
-const { Engine } = await load('engine/engine.js');
-const { measureLatency } = await load('cli/bench/latency.js');
+const { createWebGpuDevice } = await built('device/webgpu/index.js');
+const { Engine } = await built('engine/engine.js');
+const { measureLatency } = await built('cli/bench/latency.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const prompt = Number(option('--prompt', '32000'));
 const rows = Number(option('--rows', '8'));
 const over = Number(option('--over', '20'));

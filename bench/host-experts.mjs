@@ -11,23 +11,20 @@
 import { writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { createNullGpu } from './null-gpu.mjs';
+import { args, built, option } from './options.mjs';
 import { rowsOfStep } from './webgpu-harness.mjs';
 import { quickly } from './webgpu-random-weights.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
-const { createCpuDevice } = await load('device/cpu/index.js');
-const { measureReadBandwidth } = await load('device/cpu/read-bandwidth.js');
-const { createWebGpuDevice } = await load('device/webgpu/index.js');
-const { StepInputs } = await load('device/step.js');
-const { slotCaches } = await load('engine/slot-caches.js');
-const { RandomWeights, shapeFields } = await load('models/shapes.js');
-const { parseModelConfig } = await load('models/families.js');
-const { loadModel } = await load('models/load.js');
-const { countModel, expertBytes } = await load('cli/bench/floor-count.js');
+const { createCpuDevice } = await built('device/cpu/index.js');
+const { measureReadBandwidth } = await built('device/cpu/read-bandwidth.js');
+const { createWebGpuDevice } = await built('device/webgpu/index.js');
+const { StepInputs } = await built('device/step.js');
+const { slotCaches } = await built('engine/slot-caches.js');
+const { RandomWeights, shapeFields } = await built('models/shapes.js');
+const { parseModelConfig } = await built('models/families.js');
+const { loadModel } = await built('models/load.js');
+const { countModel, expertBytes } = await built('cli/bench/floor-count.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const list = (text) => text.split(',').filter(Boolean).map(Number);
 const isNull = args.includes('--null');
 const shape = option('--shapes', 'qwen3-30b-a3b');

@@ -3,15 +3,11 @@
 //   node bench/llama-cpp.mjs DIR '{"rows": [1, 4], "prompt": 512, "generate": 64, "threads": 2, "model": "model.gguf"}'
 //
 // DIR holds the installed package; it is no dependency of kvant.
-import { join, resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { openTheirs, peerFolder } from './beside-llama-cpp.mjs';
 
 const [, , folder, config] = process.argv;
-const entry = join(resolve(folder), 'node_modules/node-llama-cpp/dist/index.js');
-const { getLlama } = await import(pathToFileURL(entry).href);
 const { rows, prompt, generate, threads, model: modelPath } = JSON.parse(config);
-const llama = await getLlama({ build: 'never', gpu: false, logLevel: 'error', maxThreads: threads });
-const model = await llama.loadModel({ modelPath });
+const model = await openTheirs(peerFolder(folder), threads, modelPath);
 const results = [];
 for (const n of rows) {
   const context = await model.createContext({

@@ -8,9 +8,8 @@
 
 import { writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
+import { args, option } from './options.mjs';
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const path = args[0];
 const rounds = Number(option('--rounds', '9'));
 const builds = ['../dist', ...(process.env.KVANT_DIST === undefined ? [] : [process.env.KVANT_DIST])];

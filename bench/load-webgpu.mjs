@@ -10,9 +10,8 @@
 import { createReadStream, readdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { args, option } from './options.mjs';
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const folder = args[0];
 const backend = option('--backend', 'vulkan');
 const rounds = Number(option('--rounds', '5'));

@@ -5,12 +5,18 @@
 //
 // DIR as for compare-cpu.mjs. Ours is timed through the engine, up to the first token; llama.cpp's is the evaluation of the
 // prompt alone. Prints the least, the first quartile and the median of wall and CPU time, and the ratios theirs / ours.
-import { fork } from 'node:child_process';
-import { once } from 'node:events';
 import { cpus } from 'node:os';
-import { resolve } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import {
+  answerTurns,
+  machine,
+  openOurs,
+  openTheirs,
+  peerFolder,
+  quantile,
+  startSides,
+} from './beside-llama-cpp.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -22,11 +28,7 @@ const { values: flags } = parseArgs({
     side: { type: 'string' },
   },
 });
-if (flags.peer === undefined) {
-  console.error('--peer DIR is needed: a folder with an installed node-llama-cpp and a model.gguf.');
-  process.exit(2);
-}
-const peer = resolve(flags.peer);
+const peer = peerFolder(flags.peer);
 const [prompt, threads, seconds] = [flags.prompt, flags.threads, flags.seconds].map(Number);
 /** Another prompt every time. */
 const ids = (round) => Array.from({ length: prompt }, (_, i) => 300 + ((i * 7919 + round * 31) % 20000));
@@ -35,30 +37,24 @@ if (flags.side === undefined) await control();
 else await side(flags.side === 'ours' ? await ours() : await theirs());
 
 async function control() {
-  const sides = [];
-  for (const name of ['ours', 'theirs']) {
-    const child = fork(fileURLToPath(import.meta.url), [...process.argv.slice(2), '--side', name]);
-    await once(child, 'message');
-    sides.push({ name, child, wall: [], cpu: [] });
-  }
+  const sides = await startSides(fileURLToPath(import.meta.url));
+  const samples = sides.map(() => ({ wall: [], cpu: [] }));
   const end = Date.now() + 1000 * seconds;
   while (Date.now() < end) {
-    for (const { child, wall, cpu } of sides) {
-      child.send('go');
-      const [took] = await once(child, 'message');
-      wall.push(took.wall);
-      cpu.push(took.cpu);
+    for (const [i, side] of sides.entries()) {
+      const took = await side.turn('go');
+      samples[i].wall.push(took.wall);
+      samples[i].cpu.push(took.cpu);
     }
   }
-  for (const { child } of sides) child.kill();
-  const at = (list, share) => list.toSorted((a, b) => a - b)[Math.floor(share * (list.length - 1))];
+  for (const side of sides) side.stop();
   const figures = ['wall', 'cpu'].flatMap((what) =>
     [
       ['least', 0],
       ['first quartile', 0.25],
       ['median', 0.5],
     ].map(([word, share]) => {
-      const [mine, other] = sides.map((one) => at(one[what], share));
+      const [mine, other] = samples.map((one) => quantile(one[what], share));
       return {
         figure: `${what}, ${word}`,
         'kvant, ms': Math.round(mine),
@@ -67,9 +63,9 @@ async function control() {
       };
     }),
   );
-  const [{ model }] = cpus();
+  const { cpu, node } = machine();
   console.log(
-    `${flags.shapes}, prompt of ${prompt}, ${threads} threads, ${model}, Node ${process.version}, ${sides[0].wall.length} rounds`,
+    `${flags.shapes}, prompt of ${prompt}, ${threads} threads, ${cpu}, Node ${node}, ${samples[0].wall.length} rounds`,
   );
   console.table(figures);
 }
@@ -85,30 +81,17 @@ async function side(one) {
     return { wall, cpu: process.cpuUsage(before).user / 1e3 };
   };
   await timed();
-  process.on('message', async () => process.send(await timed()));
-  process.send('ready');
+  answerTurns(timed);
 }
 
 async function ours() {
-  const { Engine } = await import('../dist/index.js');
-  const engine = await Engine.loadShape(flags.shapes, {
-    device: 'cpu',
-    threads,
-    quantize: 4,
-    vocab: 32000,
-    maxRows: 1,
-    maxContext: prompt + 128,
-    prefixCache: false,
-  });
+  const engine = await openOurs(flags.shapes, threads, { maxRows: 1, maxContext: prompt + 128 });
   return (tokens) =>
     engine.generate({ prompt: tokens, maxTokens: 1, temperature: 0, ignoreEos: true }).result;
 }
 
 async function theirs() {
-  const module = pathToFileURL(`${peer}/node_modules/node-llama-cpp/dist/index.js`).href;
-  const { getLlama } = await import(module);
-  const llama = await getLlama({ build: 'never', gpu: false, logLevel: 'error', maxThreads: threads });
-  const model = await llama.loadModel({ modelPath: `${peer}/model.gguf` });
+  const model = await openTheirs(peer, threads);
   const context = await model.createContext({
     contextSize: prompt + 88,
     sequences: 1,

@@ -16,9 +16,8 @@ import { resizeImage } from '../dist/media/resize.js';
 import { parseModelConfig } from '../dist/models/families.js';
 import { loadModel } from '../dist/models/load.js';
 import { RandomWeights, shapeFields } from '../dist/models/shapes.js';
+import { option } from './options.mjs';
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const threads = Number(option('--threads', '2'));
 const repeats = Number(option('--repeats', '7'));
 const only = option('--only', 'resize,tower').split(',');

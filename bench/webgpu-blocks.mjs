@@ -126,31 +126,6 @@ export function rowOf(weight, k, arena, rowWords, metas, r, out) {
   return out;
 }
 
-/** What the rules choose by, of a device that openDevice opened. */
-export function capabilitiesOf({ device, features }) {
-  return {
-    precision: 'default',
-    deterministic: false,
-    f16: features.f16,
-    subgroups: features.subgroups,
-    subgroupMinSize: features.subgroupSize,
-    subgroupMaxSize: features.subgroupSize,
-    packedDots: true,
-    minLanes: 4,
-    matrices: features.matrices.map(({ M, N, K, component, result }) => ({
-      m: M,
-      n: N,
-      k: K,
-      component,
-      result,
-    })),
-    workgroupBytes: features.workgroupBytes,
-    workgroupThreads: device.limits.maxComputeInvocationsPerWorkgroup,
-    bindingBytes: features.maxBinding,
-    storageBuffers: device.limits.maxStorageBuffersPerShaderStage,
-  };
-}
-
 /** The stages of a kernel, compiled, with the workgroups of a step. */
 export async function compiledStages(bench, kernel, facts) {
   const stages = [];

@@ -5,10 +5,9 @@
 // Needs a GPU with f16 and subgroup matrices of 16 × 16 × 16. Clock and number of multiprocessors are an H200's unless
 // given; WebGPU tells neither.
 
+import { option } from './options.mjs';
 import { Bench, openDevice } from './webgpu-harness.mjs';
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const only = option('--only', 'operations,occupancy,staging,streams,matrices').split(',');
 const cyclesPerUs = Number(option('--ghz', '1.98')) * 1000;
 const sms = Number(option('--sms', '132'));

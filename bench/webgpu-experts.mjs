@@ -6,22 +6,19 @@
 // Sizes are experts, those of a row, columns, and columns between gate-up and down; of large ones it is only checked that all numbers are finite
 // (`--check --sizes 8,2,256,256` compares). The rate is that of the bytes of the pairs' experts, each as often as it is chosen. Needs a build.
 
-import { capabilitiesOf, compiledStages, FORMATS, metasOf, rowOf, words } from './webgpu-blocks.mjs';
-import { Arena, Bench, normals, openDevice, relativeError } from './webgpu-harness.mjs';
+import { args, built, countdown, option } from './options.mjs';
+import { compiledStages, FORMATS, metasOf, rowOf, words } from './webgpu-blocks.mjs';
+import { Arena, Bench, capabilitiesOf, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (name) => import(new URL(`${dist}/device/webgpu/${name}.js`, import.meta.url));
+const load = (name) => built(`device/webgpu/${name}.js`);
 const { expertsDownKernel, expertsUpKernel, routeStride } = await load('kernels/experts');
 const tilesOf = await load('kernels/experts-tiles');
 const { weightBytes } = await load('kernels/linear-spec');
 const { pieceOf } = await load('kernels/unpack');
 const { rowMetaWords, rowWords } = await load('weights-layout');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const seconds = Number(option('--seconds', '200'));
-const began = performance.now();
-const left = () => seconds - (performance.now() - began) / 1000;
+const left = countdown(seconds);
 
 const opened = await openDevice();
 const bench = new Bench(opened);

@@ -12,11 +12,11 @@
 // 1: neighbouring workgroups have the same features]. Needs a build, and a GPU with subgroup matrices for what runs on them. All kernels are compiled
 // and checked before any is timed: a GPU that idles slows down.
 
-import { Arena, Bench, openDevice } from './webgpu-harness.mjs';
+import { built, countdown, option } from './options.mjs';
+import { Arena, Bench, capabilitiesOf, openDevice } from './webgpu-harness.mjs';
 import { checkLinear, codeBytes, metaBytes, outWidth, timeLinear } from './webgpu-linear.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (name) => import(new URL(`${dist}/device/webgpu/kernels/${name}.js`, import.meta.url));
+const load = (name) => built(`device/webgpu/kernels/${name}.js`);
 const { fewFits, fewKernel } = await load('linear-few');
 const { heldFits, heldKernel } = await load('linear-held');
 const { chooseFew, chooseGemv, chooseHeld, chooseMatrixGemm } = await load('linear-fast');
@@ -24,11 +24,8 @@ const { gemvKernel } = await load('linear-gemv');
 const { matrixGemmKernel } = await load('linear-matrix');
 const { matrixGemmFits } = await load('linear-matrix-plan');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const seconds = Number(option('--seconds', '200'));
-const began = performance.now();
-const left = () => seconds - (performance.now() - began) / 1000;
+const left = countdown(seconds);
 
 const opened = await openDevice();
 const bench = new Bench(opened);
@@ -51,26 +48,7 @@ const layers = {
   'qwen gate-up': [6144, 1024, { ...norm, glu: 'silu' }],
   'qwen down': [1024, 3072, { residual: 'f32' }],
 };
-const capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: features.f16,
-  subgroups: true,
-  subgroupMinSize: features.subgroupSize,
-  subgroupMaxSize: features.subgroupSize,
-  packedDots: true,
-  minLanes: 4,
-  matrices: features.matrices.map(({ M, N, K, component, result }) => ({
-    m: M,
-    n: N,
-    k: K,
-    component,
-    result,
-  })),
-  workgroupBytes: features.workgroupBytes,
-  workgroupThreads: 1024,
-  bindingBytes: features.maxBinding,
-};
+const capabilities = capabilitiesOf(opened);
 const base = { subgroupSize: features.subgroupSize, workgroupBytes: features.workgroupBytes };
 
 const jobs = [];

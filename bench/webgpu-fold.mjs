@@ -8,11 +8,11 @@
 // A size is [subgroups, weight rows of each, subgroups that share a row]. `+` marks the sizes that are chosen by rule. A saving is that of
 // one layer; of a step it is as many times that as the model has layers. Needs a build.
 
-import { Arena, Bench, normals, openDevice, relativeError } from './webgpu-harness.mjs';
+import { built, countdown, option } from './options.mjs';
+import { Arena, Bench, capabilitiesOf, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 import { codeBytes, metaBytes, weightRow } from './webgpu-linear.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (name) => import(new URL(`${dist}/device/${name}.js`, import.meta.url));
+const load = (name) => built(`device/${name}.js`);
 const { chooseAppend, chooseGemv } = await load('webgpu/kernels/linear-fast');
 const { gemvKernel } = await load('webgpu/kernels/linear-gemv');
 const { gemvFits } = await load('webgpu/kernels/linear-gemv-plan');
@@ -20,11 +20,8 @@ const { ropeAppendKernel } = await load('webgpu/kernels/rope-append');
 const { allRows } = await load('webgpu/kernels/kv-rows');
 const { makeRopeTable } = await load('rope');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const seconds = Number(option('--seconds', '15'));
-const began = performance.now();
-const left = () => seconds - (performance.now() - began) / 1000;
+const left = countdown(seconds);
 const position = Number(option('--position', '600'));
 const dtype = option('--kv', 'f16');
 const MB = 2 ** 20;
@@ -64,21 +61,7 @@ const bench = new Bench(opened);
 const { features, device } = bench;
 const base = { subgroupSize: features.subgroupSize, workgroupBytes: features.workgroupBytes };
 const threads = device.limits.maxComputeInvocationsPerWorkgroup;
-const capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: features.f16,
-  subgroups: true,
-  subgroupMinSize: features.subgroupSize,
-  subgroupMaxSize: features.subgroupSize,
-  packedDots: true,
-  minLanes: 4,
-  matrices: [],
-  workgroupBytes: features.workgroupBytes,
-  workgroupThreads: threads,
-  bindingBytes: features.maxBinding,
-  storageBuffers: device.limits.maxStorageBuffersPerShaderStage,
-};
+const capabilities = { ...capabilitiesOf(opened), matrices: [] };
 console.log(
   `${bench.info.description || bench.info.device}: ${threads} threads, ${capabilities.storageBuffers} storage buffers, ${features.timestamps ? 'timestamps' : 'wall time'}`,
 );

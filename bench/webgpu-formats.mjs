@@ -7,23 +7,20 @@
 // Shapes are features × columns. `--check`: no timing. `--scan`: all candidates of tuning, the six fastest are printed; the star is the rules' choice.
 // Needs a build.
 
-import { capabilitiesOf, compiledStages, FORMATS, metasOf, rowOf, words } from './webgpu-blocks.mjs';
-import { Arena, Bench, normals, openDevice, relativeError } from './webgpu-harness.mjs';
+import { args, built, countdown, option } from './options.mjs';
+import { compiledStages, FORMATS, metasOf, rowOf, words } from './webgpu-blocks.mjs';
+import { Arena, Bench, capabilitiesOf, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (name) => import(new URL(`${dist}/device/webgpu/${name}.js`, import.meta.url));
+const load = (name) => built(`device/webgpu/${name}.js`);
 const { ruleForLinear } = await load('kernels/linear-fast');
 const { linearKernel, linearName } = await load('kernels/linear-choice');
 const { linearCandidates } = await load('tuning/linear-candidates');
 const { weightBytes } = await load('kernels/linear-spec');
 const { rowMetaWords, rowWords } = await load('weights-layout');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const list = (name, fallback) => option(name, fallback).split(',');
 const seconds = Number(option('--seconds', '300'));
-const began = performance.now();
-const left = () => seconds - (performance.now() - began) / 1000;
+const left = countdown(seconds);
 
 const opened = await openDevice();
 const bench = new Bench(opened);

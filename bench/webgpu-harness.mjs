@@ -76,12 +76,54 @@ export async function openDevice() {
   };
 }
 
+/** What the rules choose by, of a device that openDevice opened. */
+export function capabilitiesOf({ device, features }) {
+  return {
+    precision: 'default',
+    deterministic: false,
+    f16: features.f16,
+    subgroups: features.subgroups,
+    subgroupMinSize: features.subgroupSize,
+    subgroupMaxSize: features.subgroupSize,
+    packedDots: true,
+    minLanes: 4,
+    matrices: features.matrices.map(({ M, N, K, component, result }) => ({
+      m: M,
+      n: N,
+      k: K,
+      component,
+      result,
+    })),
+    workgroupBytes: features.workgroupBytes,
+    workgroupThreads: device.limits.maxComputeInvocationsPerWorkgroup,
+    bindingBytes: features.maxBinding,
+    storageBuffers: device.limits.maxStorageBuffersPerShaderStage,
+  };
+}
+
 /** The word at an index of an arena: a hash (lowbias32 of Wellons), so that the host needs no copy. */
 export function arenaWord(index, seed) {
   let h = (index ^ seed) >>> 0;
   h = Math.imul(h ^ (h >>> 16), 0x7feb352d);
   h = Math.imul(h ^ (h >>> 15), 0x846ca68b);
   return (h ^ (h >>> 16)) >>> 0;
+}
+
+/** Fills `words` words of a buffer on the device, each its `arenaWord`, from word `from` on also `& and | or`. */
+export function fillHashed(bench, buffer, words, { seed, and, or, from = 0 }) {
+  const across = Math.min(32768, Math.ceil(words / 256));
+  const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  let i = id.y * ${across * 256}u + id.x;
+  if (i >= ${words}u) { return; }
+  var h = i ^ ${seed >>> 0}u;
+  h = (h ^ (h >> 16u)) * 0x7feb352du;
+  h = (h ^ (h >> 15u)) * 0x846ca68bu;
+  h = h ^ (h >> 16u);
+  if (i >= ${from}u) { h = (h & ${and >>> 0}u) | ${or >>> 0}u; }
+  data[i] = h;
+}`;
+  bench.once(code, [buffer], [across, Math.ceil(words / 256 / across), 1]);
 }
 
 /** A buffer of hashed words, each `& and | or`, filled on the device. */
@@ -95,19 +137,7 @@ export class Arena {
       size: bytes,
       usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
     });
-    const words = bytes / 4;
-    const across = Math.min(32768, Math.ceil(words / 256));
-    const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
-@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  let i = id.y * ${across * 256}u + id.x;
-  if (i >= ${words}u) { return; }
-  var h = i ^ ${seed >>> 0}u;
-  h = (h ^ (h >> 16u)) * 0x7feb352du;
-  h = (h ^ (h >> 15u)) * 0x846ca68bu;
-  h = h ^ (h >> 16u);
-  data[i] = (h & ${and >>> 0}u) | ${or >>> 0}u;
-}`;
-    bench.once(code, [this.buffer], [across, Math.ceil(words / 256 / across), 1]);
+    fillHashed(bench, this.buffer, bytes / 4, { seed, and, or });
   }
   word(index) {
     return ((arenaWord(index, this.seed) & this.and) | this.or) >>> 0;

@@ -10,16 +10,13 @@
 
 import { writeFileSync } from 'node:fs';
 import { createNullGpu } from './null-gpu.mjs';
+import { args, built, option } from './options.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
-const { createWebGpuDevice } = await load('device/webgpu/index.js');
-const { StepInputs } = await load('device/step.js');
-const { loadModel } = await load('models/load.js');
-const { shapeModel } = await load('models/shapes.js');
+const { createWebGpuDevice } = await built('device/webgpu/index.js');
+const { StepInputs } = await built('device/step.js');
+const { loadModel } = await built('models/load.js');
+const { shapeModel } = await built('models/shapes.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const context = Number(option('--context', '512'));
 const steps = Number(option('--steps', '400'));
 const rounds = Number(option('--rounds', '5'));

@@ -7,13 +7,13 @@
 // It needs a built checkout (npm run build) and nothing else but a Dawn binary: npm's `webgpu`, or KVANT_DAWN.
 
 import { writeFileSync } from 'node:fs';
+import { args, built, countdown, option } from './options.mjs';
 import { checkAttend, makeCase, timeAttend } from './webgpu-attend.mjs';
-import { Arena, Bench, openDevice } from './webgpu-harness.mjs';
+import { Arena, Bench, capabilitiesOf, openDevice } from './webgpu-harness.mjs';
 import { checkLinear, codeBytes, metaBytes, outWidth, timeLinear } from './webgpu-linear.mjs';
 import { checkMatrixOps } from './webgpu-matrix-check.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
+const load = (path) => built(`device/${path}`);
 const { gemvKernel } = await load('webgpu/kernels/linear-gemv.js');
 const { gemvFits } = await load('webgpu/kernels/linear-gemv-plan.js');
 const { matrixGemmKernel } = await load('webgpu/kernels/linear-matrix.js');
@@ -26,14 +26,11 @@ const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
 const packing = { ...(await load('webgpu/step-buffer.js')), ...(await load('step.js')) };
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const only = option('--only', 'linear,matrix,decode,prefill').split(',');
 const seconds = Number(option('--seconds', '480'));
 const jsonPath = option('--json', null);
 const quick = args.includes('--quick');
-const began = performance.now();
-const left = () => seconds - (performance.now() - began) / 1000;
+const left = countdown(seconds);
 
 const opened = await openDevice();
 const bench = new Bench(opened);
@@ -565,26 +562,7 @@ if (only.includes('prefill') && lanes > 0) {
 }
 
 if (only.includes('chosen') && lanes > 0) {
-  const capabilities = {
-    precision: 'default',
-    deterministic: false,
-    f16: features.f16,
-    subgroups: true,
-    subgroupMinSize: lanes,
-    subgroupMaxSize: lanes,
-    packedDots: true,
-    minLanes: 4,
-    matrices: features.matrices.map((m) => ({
-      m: m.M,
-      n: m.N,
-      k: m.K,
-      component: m.component,
-      result: m.result,
-    })),
-    workgroupBytes: features.workgroupBytes,
-    workgroupThreads: 1024,
-    bindingBytes: features.maxBinding,
-  };
+  const capabilities = capabilitiesOf(opened);
   const entries = [];
   for (const [name, [n, k, more]] of Object.entries(layers)) {
     if (quick && name !== 'qwen o') continue;
@@ -610,7 +588,7 @@ if (only.includes('chosen') && lanes > 0) {
 }
 
 const bad = report.rows.filter((r) => r.failed || (r.bound !== undefined && !r.good));
-report.seconds = (performance.now() - began) / 1000;
+report.seconds = seconds - left();
 save();
 console.log(`\n${report.rows.length} kernels, ${bad.length} wrong or failed, ${report.seconds.toFixed(0)} s`);
 for (const r of bad) console.log(`  ${r.section} ${r.name} ${r.config}: ${r.failed ?? r.error}`);

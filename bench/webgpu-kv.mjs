@@ -12,9 +12,11 @@
 
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
-import { arenaWord, Bench, f16, normals, openDevice, relativeError } from './webgpu-harness.mjs';
+import { args, built, countdown, option } from './options.mjs';
+import { stageText } from './webgpu-attend.mjs';
+import { arenaWord, Bench, f16, fillHashed, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 
-const load = (path) => import(new URL(`../dist/device/${path}`, import.meta.url));
+const load = (path) => built(`device/${path}`);
 const { decodeStage } = await load('webgpu/kernels/attend-decode.js');
 const { decodeFits } = await load('webgpu/kernels/attend-decode-plan.js');
 const { bytesStage } = await load('webgpu/kernels/attend-bytes.js');
@@ -24,21 +26,19 @@ const { quadsFits } = await load('webgpu/kernels/attend-quads-plan.js');
 const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
 const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
-const { kvLayout, kvTables, codesInRuns, liesTurned } = await load('webgpu/kernels/kv-layout.js');
+const { kvLayout, kvTables } = await load('webgpu/kernels/kv-layout.js');
+const { codesInRuns, liesTurned } = await load('webgpu/kernels/kv-formats/list.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { codeNumbers } = await load('webgpu/kernels/plane-codes.js');
 const { kvFormatName } = await load('kv.js');
 const { turboCodebook } = await load('turboquant/codebooks.js');
 const { turboRotation, unrotate } = await load('turboquant/rotation.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const only = option('--only', 'check,time').split(',');
 const seconds = Number(option('--seconds', '300'));
 const jsonPath = option('--json', null);
 const quick = args.includes('--quick');
-const began = performance.now();
-const left = () => seconds - (performance.now() - began) / 1000;
+const left = countdown(seconds);
 
 const opened = await openDevice();
 const bench = new Bench(opened);
@@ -81,23 +81,8 @@ class Side {
     Object.assign(this, { and, or });
     this.buffer = bench.buffer(this.layout.bytes);
     const words = Math.ceil(this.layout.bytes / 4);
-    const float = format.kind === 'float';
-    const across = Math.min(32768, Math.ceil(words / 256));
-    bench.once(
-      `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
-@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  let i = id.y * ${across * 256}u + id.x;
-  if (i >= ${words}u) { return; }
-  var h = i ^ ${seed >>> 0}u;
-  h = (h ^ (h >> 16u)) * 0x7feb352du;
-  h = (h ^ (h >> 15u)) * 0x846ca68bu;
-  h = h ^ (h >> 16u);
-  if (i >= ${float ? 0 : this.layout.metaAt}u) { h = (h & ${and >>> 0}u) | ${or >>> 0}u; }
-  data[i] = h;
-}`,
-      [this.buffer],
-      [across, Math.ceil(words / 256 / across), 1],
-    );
+    const from = format.kind === 'float' ? 0 : this.layout.metaAt;
+    fillHashed(bench, this.buffer, words, { seed, and, or, from });
     const tables = kvTables(format, place.headDim, which);
     if (tables.length > 0) bench.device.queue.writeBuffer(this.buffer, this.layout.tablesAt * 4, tables);
   }
@@ -266,19 +251,6 @@ const shapeOf = (heads, kvHeads, headDim, key, value, more = {}) => ({
   ...more,
 });
 
-function text(stage, facts) {
-  const workgroups = [0, 0, 0];
-  stage.workgroups(facts, workgroups);
-  return {
-    label: stage.label,
-    wgsl: stage.wgsl,
-    bindings: stage.bindings.map((b) => b.name),
-    writes: stage.bindings.filter((b) => b.access === 'read_write').map((b) => b.name),
-    workgroups,
-    params: stage.params,
-  };
-}
-
 function buffersOf(c, q) {
   const { heads, headDim } = c.shape;
   return {
@@ -399,7 +371,8 @@ async function check(shape, positions, config, sharp, slices = 4) {
     const all = { ...buffers, keys: keys.buffer, values: values.buffer };
     const stages = [stageOf(c.shape, config), reduceStage(c.shape, slices)];
     const launches = [];
-    for (const stage of stages) launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
+    for (const stage of stages)
+      launches.push(bench.launch(await bench.compile(stageText(stage, c.facts)), all));
     bench.run(launches);
     const out = await bench.readFloats(buffers.out, c.rows * shape.heads * shape.headDim, 'f32');
     let worst = 0;
@@ -578,8 +551,8 @@ async function timeCase(name, shape, positions, configs, reduces = [4, 8, 16]) {
     for (const slices of isBytes(config) || slicesAll ? reduces : reduces.slice(0, 1)) {
       const row = { name, config: label(config), slices };
       try {
-        const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
-        const second = await bench.compile(text(reduceStage(c.shape, slices), c.facts));
+        const first = await bench.compile(stageText(stageOf(c.shape, config), c.facts));
+        const second = await bench.compile(stageText(reduceStage(c.shape, slices), c.facts));
         const on = (kernel) => pools.map((p) => bench.launch(kernel, { ...c.buffers, ...p }));
         alone ??= await bench.time(on(first), timing);
         const a = on(first);
@@ -631,8 +604,8 @@ async function timeTurns(name, shape, positions, configs, rounds) {
     if (!fits(c.shape, config)) continue;
     const buffers = buffersOf(c, queriesOf(c, 1).given);
     try {
-      const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
-      const second = await bench.compile(text(reduceStage(c.shape, 4), c.facts));
+      const first = await bench.compile(stageText(stageOf(c.shape, config), c.facts));
+      const second = await bench.compile(stageText(reduceStage(c.shape, 4), c.facts));
       const launches = (kernel) => pools.map((p) => bench.launch(kernel, { ...buffers, ...p }));
       const [a, b] = [launches(first), launches(second)];
       cases.push({
@@ -873,7 +846,7 @@ if (only.includes('prefill')) {
         const all = { ...buffers, keys: keys.buffer, values: values.buffer };
         const launches = [];
         for (const stage of stagesOf(c))
-          launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
+          launches.push(bench.launch(await bench.compile(stageText(stage, c.facts)), all));
         if (timed) {
           const t = await bench.time(launches, timing);
           row.us = t.us * launches.length;
@@ -907,7 +880,7 @@ if (only.includes('prefill')) {
     );
   }
 }
-report.seconds = (performance.now() - began) / 1000;
+report.seconds = seconds - left();
 save();
 console.log(`${report.seconds.toFixed(0)} s`);
 process.exit(0);

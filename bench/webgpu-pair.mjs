@@ -9,19 +9,16 @@
 // the one that is chosen by rule, which is always among them. Figures are µs of a layer's pair, norm to residual: least and
 // median of the rounds. Needs a build.
 
-import { Arena, Bench, normals, openDevice, relativeError } from './webgpu-harness.mjs';
+import { built, countdown, option } from './options.mjs';
+import { Arena, Bench, capabilitiesOf, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 import { codeBytes, metaBytes } from './webgpu-linear.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (name) => import(new URL(`${dist}/device/webgpu/kernels/${name}.js`, import.meta.url));
+const load = (name) => built(`device/webgpu/kernels/${name}.js`);
 const { linearFits, linearKernel } = await load('linear-choice');
 const { dotsPlanes, ruleForLinear } = await load('linear-fast');
 const { formHanded } = await load('linear-handed');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
-const began = performance.now();
-const left = () => Number(option('--seconds', '120')) - (performance.now() - began) / 1000;
+const left = countdown(Number(option('--seconds', '120')));
 const rounds = Number(option('--rounds', '15'));
 const MB = 2 ** 20;
 const mb = Number(option('--mb', '512'));
@@ -49,21 +46,7 @@ const DOWNS = [
 const bench = new Bench(await openDevice());
 const { features, device } = bench;
 const { subgroupSize, workgroupBytes } = features;
-const capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: features.f16,
-  subgroups: true,
-  subgroupMinSize: subgroupSize,
-  subgroupMaxSize: subgroupSize,
-  packedDots: true,
-  minLanes: 4,
-  matrices: [],
-  workgroupBytes,
-  workgroupThreads: device.limits.maxComputeInvocationsPerWorkgroup,
-  bindingBytes: features.maxBinding,
-  storageBuffers: device.limits.maxStorageBuffersPerShaderStage,
-};
+const capabilities = { ...capabilitiesOf(bench), matrices: [] };
 console.log(
   `${bench.info.description || bench.info.device}: ${features.timestamps ? 'timestamps' : 'wall time'}`,
 );

@@ -10,20 +10,17 @@
 
 import { readFile } from 'node:fs/promises';
 import { BroadcastChannel } from 'node:worker_threads';
+import { args, built, option } from './options.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
-const { loadEngine, loadShape } = await load('engine/load-engine.js');
-const { GenerationStream } = await load('engine/generation.js');
-const { epochNow } = await load('engine/yield.js');
-const { resolveSampling } = await load('sampling/params.js');
-const { tokenRules } = await load('sampling/token-rules.js');
-const { parseModelConfig } = await load('models/families.js');
-const { shapeFields } = await load('models/shapes.js');
-const { besideRates } = await load('cli/bench/latency.js');
+const { loadEngine, loadShape } = await built('engine/load-engine.js');
+const { GenerationStream } = await built('engine/generation.js');
+const { epochNow } = await built('engine/yield.js');
+const { resolveSampling } = await built('sampling/params.js');
+const { tokenRules } = await built('sampling/token-rules.js');
+const { parseModelConfig } = await built('models/families.js');
+const { shapeFields } = await built('models/shapes.js');
+const { besideRates } = await built('cli/bench/latency.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const shapes = option('--shapes', 'qwen2.5-vl-7b');
 const rows = Number(option('--rows', '8'));
 const repeats = Number(option('--repeats', '9'));

@@ -13,17 +13,15 @@
 
 import { writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { args, built, option } from './options.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
+const load = (path) => built(`device/${path}`);
 const { createWebGpuDevice } = await load('webgpu/index.js');
 const { Ops } = await load('ops.js');
 const { StepInputs } = await load('step.js');
 const { FEATURE } = await load('sampling.js');
 const { gumbelFromWord, randomWord } = await load('random.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const software = args.includes('--software');
 const only = option('--only', null);
 const wantedCase = option('--case', null);

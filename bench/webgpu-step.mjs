@@ -15,12 +15,12 @@
 // writes the kernels' texts by label, for bench/webgpu-code-size.mjs.
 
 import { writeFileSync } from 'node:fs';
+import { args, built, option } from './options.mjs';
 import { ColdProbe } from './webgpu-cold.mjs';
 import { normals, rowsOfStep } from './webgpu-harness.mjs';
 import { canProfile, makePasses, openDawn, openedDevice, profiled, profileLines } from './webgpu-profile.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
+const load = (path) => built(`device/${path}`);
 const { createWebGpuDevice } = await load('webgpu/index.js');
 const { Ops } = await load('ops.js');
 const { makeRopeTable } = await load('rope.js');
@@ -28,8 +28,6 @@ const { StepInputs } = await load('step.js');
 const { readKvOptions } = await load('../kv/options.js');
 const { planKvLayers } = await load('../kv/policy.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const numbers = (name, fallback) => option(name, fallback).split(',').map(Number);
 const short = args.includes('--short');
 const steps = Number(option('--steps', short ? '24' : '64'));

@@ -4,19 +4,16 @@
 //
 // Weights are random, of halves. It needs a built checkout. `--patches`: rows by columns; of a model of tiles, tiles by tiles.
 
+import { args, built, option } from './options.mjs';
 import { canProfile, openDawn, profiled, profileLines } from './webgpu-profile.mjs';
 
-const dist = process.env.KVANT_DIST ?? '../dist';
-const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
-const { createWebGpuDevice } = await load('device/webgpu/index.js');
-const { loadModel } = await load('models/load.js');
-const { parseModelConfig } = await load('models/families.js');
-const { RandomWeights, shapeFields } = await load('models/shapes.js');
-const { VisionEncoder } = await load('engine/vision/encoder.js');
-const { patchCount } = await load('media/processor.js');
+const { createWebGpuDevice } = await built('device/webgpu/index.js');
+const { loadModel } = await built('models/load.js');
+const { parseModelConfig } = await built('models/families.js');
+const { RandomWeights, shapeFields } = await built('models/shapes.js');
+const { VisionEncoder } = await built('engine/vision/encoder.js');
+const { patchCount } = await built('media/processor.js');
 
-const args = process.argv.slice(2);
-const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const software = args.includes('--software');
 const repeats = Number(option('--repeats', '5'));
 const gpu = software ? undefined : openDawn();
