@@ -4,6 +4,7 @@ import { readLlavaNextProcessor, readOnevisionProcessor } from './anyres-process
 import { readGemma4Processor } from './gemma4-processor.js';
 import { readGlm4vVideoProcessor, readGlm46vVideoProcessor } from './glm-video-processor.js';
 import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
+import { readMuseGlimmerProcessor } from './muse-glimmer-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput, VideoProcessor } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
@@ -31,6 +32,7 @@ const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   Gemma4ImageProcessor: readGemma4Processor,
   PixtralImageProcessor: readPixtralProcessor,
   Lfm2VlImageProcessor: readLfm2VlProcessor,
+  MuseGlimmerImageProcessor: readMuseGlimmerProcessor,
 };
 
 /**

@@ -69,7 +69,7 @@ export const DEFAULT_SHAPE_FORMAT: MatrixFormat = { kind: 'affine', bits: 4, gro
 const TABLE = 65_521;
 
 /** What sees is not quantised in what is published. */
-const TOWER = /(?:^|\.)(?:visual|vision_tower|multi_modal_projector)\./;
+const TOWER = /(?:^|\.)(?:visual|vision_tower|multi_modal_projector|vision_adapter|vision_projection)\./;
 
 /** A weight source that has every tensor it is asked for. Affine where groups divide a row, f16 elsewhere and in towers. */
 export class RandomWeights implements WeightSource {

@@ -72,6 +72,7 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'MuseGlimmerForConditionalGeneration',
     modelType: 'muse_glimmer',
     text: 'muse_glimmer_text',
+    tower: 'muse-glimmer',
   },
   {
     architecture: 'Mistral3ForConditionalGeneration',

@@ -51,7 +51,7 @@ type Head = 'copy' | 'own' | 'as stated';
 const MAX_SHARD_BYTES = 5_000_000_000;
 /** Towers that stay as they are: their matrices are few, and small errors in a picture cost much. */
 const TOWERS =
-  /(^|\.)(visual|vision_tower|vision_model|vision_encoder|vision_embed_tokens|audio_tower|audio_encoder|multi_modal_projector|mm_projector|vision_projector|connector)\./;
+  /(^|\.)(visual|vision_tower|vision_model|vision_encoder|vision_embed_tokens|audio_tower|audio_encoder|multi_modal_projector|mm_projector|vision_projector|vision_projection|vision_adapter|connector)\./;
 /** Routers of mixtures of experts: a wrong choice of expert costs more than their bits. */
 const ROUTERS = /\.(gate|router|shared_expert_gate)\.weight$/;
 const HEAD = /(^|\.)lm_head\.weight$/;

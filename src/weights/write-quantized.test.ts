@@ -202,6 +202,7 @@ describe('writeQuantized', () => {
     expect(of('model.layers.0.self_attn.q_proj.bias', [64])).toBeUndefined();
     expect(of('model.visual.merger.mlp.0.weight', [64, 64])).toBeUndefined();
     expect(of('vision_tower.x.weight', [64, 64])).toBeUndefined();
+    expect(of('model.vision_adapter.fc1.weight', [64, 64])).toBeUndefined();
     expect(of('experts.weight', [8, 64, 64])).toBeUndefined();
   });
 });

@@ -70,6 +70,8 @@ describe('pictures', () => {
     ['llava-next', 16, 37],
     // Three axes in pairs of neighbours.
     ['glm4v', 16, 37],
+    // Windows that cut the picture.
+    ['muse-glimmer', 16, 37],
     // Inputs of layers' own, shared keys and values.
     ['gemma4-e', 16, 41],
   ])('of %s give the same bits wherever prompts are cut, alone and in company', async (name, ...chunks) => {

@@ -55,6 +55,14 @@ describe('configs of models that see', () => {
     ['llava', 'projector_hidden_act', 'tanh', 'model-config-unsupported'],
     ['llava', 'vision.model_type', 'eva', 'model-config-unsupported'],
     ['mistral3', 'vision.hidden_act', 'quick_gelu', 'model-config'],
+    ['muse-glimmer', 'out_hidden_size', 32, 'model-config'],
+    ['muse-glimmer', 'projector_hidden_act', 'tanh', 'model-config-unsupported'],
+    ['muse-glimmer', 'vision.num_attention_heads', 3, 'model-config'],
+    ['muse-glimmer', 'vision.layer_types', ['window_attention'], 'model-config'],
+    ['muse-glimmer', 'vision.layer_types', Array(3).fill('sliding_attention'), 'model-config'],
+    ['muse-glimmer', 'vision.pos_emb_width', 8, 'model-config-unsupported'],
+    ['muse-glimmer', 'vision.pos_emb_width', null, 'model-config-unsupported'],
+    ['muse-glimmer', 'vision.merge_size', 3, 'model-config-unsupported'],
     ['gemma4', 'vision.head_dim', 10, 'model-config'],
     ['gemma4', 'vision.num_key_value_heads', 1, 'model-config-unsupported'],
     ['gemma4', 'vision.hidden_activation', 'quick_gelu', 'model-config'],
@@ -74,6 +82,13 @@ describe('configs of models that see', () => {
       expect(parseModelConfig(config).vision).toBeNull();
     },
   );
+
+  it('a rotation of another type than the one there is', () => {
+    const config = changed('muse-glimmer', 'vision.rope_parameters', { rope_type: 'yarn', rope_theta: 100 });
+    expect(() => parseModelConfig(config)).toThrow(
+      expect.objectContaining({ code: 'model-config-unsupported', where: 'rope_type' }),
+    );
+  });
 
   it('has no eyes where patches do not divide into tokens', () => {
     expect(parseModelConfig(read('gemma3', 'config.json')).vision).not.toBeNull();
@@ -105,6 +120,9 @@ describe('configs of models that see', () => {
     ['mistral3', { patch_size: 16 }, 'patch_size'],
     ['qwen3-vl', { patch_size: 14 }, 'patch_size'],
     ['glm4v', { merge_size: 4 }, 'merge_size'],
+    ['muse-glimmer', { patch_size: 14 }, 'patch_size'],
+    ['muse-glimmer', { merge_size: 4 }, 'merge_size'],
+    ['muse-glimmer', { do_resize: false }, 'do_resize'],
     ['gemma3', { do_pan_and_scan: true }, 'do_pan_and_scan'],
     ['gemma4', { max_soft_tokens: 100 }, 'max_soft_tokens'],
     ['gemma4', { pooling_kernel_size: 2 }, 'pooling_kernel_size'],

@@ -10,6 +10,7 @@ import { internVlChat } from './internvl-chat-vision.js';
 import { internVl } from './internvl-vision.js';
 import { lfm2Vl } from './lfm2-vl-vision.js';
 import { llava, llavaNext, llavaOnevision, mistral3 } from './llava-vision.js';
+import { museGlimmer } from './muse-glimmer-vision.js';
 import { qwen2Vl, qwen3Vl, qwen25Vl, qwen35Vl } from './qwen-vision.js';
 
 export const VISION_FAMILIES = {
@@ -30,6 +31,7 @@ export const VISION_FAMILIES = {
   'llava-next': llavaNext,
   'llava-onevision': llavaOnevision,
   mistral3,
+  'muse-glimmer': museGlimmer,
 } as const satisfies Readonly<Record<string, VisionFamily>>;
 
 export type VisionName = keyof typeof VISION_FAMILIES;

@@ -98,6 +98,34 @@ export function bilinearTaps({ rows, cols }: TileGrid, y: number, x: number): nu
   ];
 }
 
+/**
+ * The same of a table `[side, side]` resampled to `of`, centres of entries on centres: around what is `place` there. What is beyond a rim
+ * counts as zeros.
+ */
+export function resampledTaps(
+  side: number,
+  place: readonly [number, number],
+  of: readonly [number, number],
+): number[] {
+  const [[top, bottom], [left, right]] = [0, 1].map((axis) => {
+    const at = ((place[axis]! + 0.5) * side) / of[axis]! - 0.5;
+    const first = Math.floor(at);
+    const tap = (entry: number, weight: number): Tap =>
+      entry < 0 || entry >= side ? { entry: 0, weight: 0 } : { entry, weight };
+    return [tap(first, first + 1 - at), tap(first + 1, at - first)] as const;
+  }) as [readonly [Tap, Tap], readonly [Tap, Tap]];
+  const corners = [top, bottom].flatMap((y) => [left, right].map((x) => [y, x] as const));
+  return [
+    ...corners.map(([y, x]) => y.entry * side + x.entry),
+    ...corners.map(([y, x]) => y.weight * x.weight),
+  ];
+}
+
+interface Tap {
+  readonly entry: number;
+  readonly weight: number;
+}
+
 /** Cubic convolution with a = −0.75, as PyTorch has it: the weights of the four entries around a point that is `t` behind the second. */
 function cubicWeights(t: number): readonly number[] {
   const a = -0.75;

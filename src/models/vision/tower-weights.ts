@@ -129,9 +129,14 @@ export class TowerWeights {
   /**
    * The convolution over patches as a product: stride and kernel are one. A still picture is all frames of a patch, so the weights of the
    * frames are added up; with two frames `${key}.motion` has what those of the first are more than those of the second. PyTorch stores
-   * `[out, channel, frame, y, x]`, MLX `[out, frame, y, x, channel]`. Returns the tensor's name.
+   * `[out, channel, frame, y, x]`, MLX `[out, frame, y, x, channel]`. `kind` linear: a matrix, with columns in the order frame, channel, y, x.
+   * Returns the tensor's name.
    */
-  patches(key: string, { name, hiddenSize, patchSize: p, bias, frames: stated }: PatchConvolution): string {
+  patches(
+    key: string,
+    { name, hiddenSize, patchSize: p, bias, frames: stated }: PatchConvolution,
+    kind: 'convolution' | 'linear' = 'convolution',
+  ): string {
     const area = p * p;
     const frames = stated ?? 1;
     const axis = stated === null ? [] : [frames];
@@ -151,7 +156,13 @@ export class TowerWeights {
         return out;
       };
     const part = this.part(name, hiddenSize, bias);
-    const stored = (by: (frame: number) => number): NonNullable<MatrixPart['stored']> => [
+    const linear = (by: (frame: number) => number): NonNullable<MatrixPart['stored']> => [
+      {
+        shape: [hiddenSize, frames * cols],
+        make: weighed((c, f, i) => (f * CHANNELS + c) * area + i, by),
+      },
+    ];
+    const convolution = (by: (frame: number) => number): NonNullable<MatrixPart['stored']> => [
       {
         shape: [hiddenSize, CHANNELS, ...axis, p, p],
         make: weighed((c, f, i) => (c * frames + f) * area + i, by),
@@ -161,6 +172,7 @@ export class TowerWeights {
         make: weighed((c, f, i) => (f * area + i) * CHANNELS + c, by),
       },
     ];
+    const stored = kind === 'linear' ? linear : convolution;
     this.pixels(key, cols, { ...part, stored: stored(() => 1) });
     // Mean and half of the difference of two frames say as much as the frames, and of a still picture the second is zero.
     if (frames === FILM) {
