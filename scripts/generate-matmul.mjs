@@ -5,7 +5,7 @@ import { emitPanelTiles } from './generate-panel.mjs';
 /**
  * Formats of codes: the name of their functions, the word by which commands speak of them (linear-commands.ts), and the bits of a code in
  * memory. All but affine ones have groups that chunks of 32 columns are made of, and what makes numbers of codes behind each chunk:
- * `metaBytes` of it. `head`: what stands before a superblock of 256 columns.
+ * `metaBytes` of it. `head`: what stands before a superblock of 256 columns. `alone`: of several blocks each has a loop of its own.
  */
 const FORMATS = [
   ...[2, 3, 4, 5, 6, 8].map((bits) => ({ name: `${bits}`, word: bits, bits, kind: 'affine' })),
@@ -13,7 +13,18 @@ const FORMATS = [
     const minima = bits !== 3 && bits !== 6;
     const group = bits === 4 || bits === 5 ? 32 : 16;
     const head = minima ? 'pairs' : 'scales';
-    return { name: `K${bits}`, word: 16 + bits, bits, kind: 'k-quant', group, minima, head, metaBytes: 16 };
+    const alone = bits === 6;
+    return {
+      name: `K${bits}`,
+      word: 16 + bits,
+      bits,
+      kind: 'k-quant',
+      group,
+      minima,
+      head,
+      alone,
+      metaBytes: 16,
+    };
   }),
   ...[4, 5, 8].map((bits) => ({
     name: `S${bits}`,
@@ -34,20 +45,20 @@ const FORMATS = [
 function lut(table) {
   return { bits: 4, group: 32, table, centre: table === 'E2M1' ? 12 : 128 };
 }
-/** Tiles: rows of activations × blocks of 8 weight rows. */
+/** Tiles: rows of activations × blocks of 8 weight rows. Several blocks for few rows: each is another place in memory that is read from. */
 const TILES = [
+  { m: 1, b: 4 },
   { m: 1, b: 2 },
   { m: 1, b: 1 },
+  { m: 2, b: 2 },
   { m: 2, b: 1 },
   { m: 4, b: 1 },
 ];
-/** More blocks at a time, for few rows: each is another place in memory that is read from, and one alone does not keep it busy. */
-const WIDE_TILES = [
-  { m: 1, b: 4 },
-  { m: 2, b: 2 },
-];
-/** The formats that have them; others keep more in registers, and have not been measured. */
-const isWide = ({ kind, bits }) => kind === 'affine' && (bits === 4 || bits === 8);
+/** The formats whose two rows take two blocks at a time. Others are slower so, or as fast. */
+const PAIRED = ['4', '5', '6', '8', 'K4', 'S4', 'S5', 'S8', 'E2M1Exponents'];
+const isPaired = ({ name }) => PAIRED.includes(name);
+/** Floats keep more in registers. */
+const FLOAT_TILES = TILES.filter(({ m, b }) => b === 1 || (m === 1 && b === 2));
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const lines = [];
 const emit = (depth, ...text) => {
@@ -72,6 +83,8 @@ const TABLES = {
 // In nibbles, for products of signed bytes with 7 bits.
 TABLES.IQ4High = TABLES.IQ4.map((v) => v >> 4);
 TABLES.IQ4Low = TABLES.IQ4.map((v) => v & 15);
+// Beside 15 times the code.
+TABLES.IQ4Rest = TABLES.IQ4.map((v, code) => v - 15 * code);
 for (const [name, bytes] of Object.entries(TABLES))
   emit(0, `export const ${name}: usize = memory.data<u8>([${bytes.join(', ')}], 16);`);
 emit(
@@ -85,13 +98,48 @@ emit(
   '',
 );
 
-emit(0, `const NIBBLES = memory.data<u8>([${range(16).fill('15').join(', ')}], 16);`, '');
+// V8 13 makes a constant anew wherever it is used, in three instructions. What is loaded it keeps.
+for (const mask of new Set([15, ...FORMATS.flatMap(({ bits }) => fieldMasks(bits))]))
+  emit(
+    0,
+    `const ${maskName(mask).toUpperCase()} = memory.data<u8>([${range(16).fill(mask).join(', ')}], 16);`,
+  );
+const constant = (name, type, value) =>
+  emit(
+    0,
+    `const ${name} = memory.data<${type}>([${range(type === 'i16' ? 8 : 4)
+      .fill(value)
+      .join(', ')}], 16);`,
+  );
+for (const centre of new Set(FORMATS.flatMap((f) => centreOf(f) ?? [])))
+  constant(`LESS${centre}`, 'f32', `-${centre}`);
+constant('FIFTEEN', 'i16', 15);
+constant('E4M3_MAGNITUDE', 'i16', '0x7f0');
+constant('E4M3_SIGN', 'i16', '-0x8000');
+constant('E4M3_ONE', 'i16', '119 << 7');
+constant('E4M3_LEAST', 'f32', '0.0078125');
+emit(0, '');
+
+/** What a symmetric format subtracts of its codes. */
+function centreOf({ kind, minima, bits, centre }) {
+  return kind === 'affine' || minima ? undefined : (centre ?? 2 ** (bits - 1));
+}
 
 const hex = (n) => `0x${n.toString(16).padStart(2, '0')}`;
 
-/** `(vector >> from) << to`, masked to `width` bits in every byte. */
-function field(vector, from, to, width) {
-  const mask = `i8x16.splat(${hex(((1 << width) - 1) << to)})`;
+function maskName(mask) {
+  return `mask${mask}`;
+}
+
+/** The masks by which {@link unpack} takes codes from planes. */
+function fieldMasks(bits) {
+  return planes(bits).map(([, width, position]) => ((1 << width) - 1) << position);
+}
+
+/** `(vector >> from) << to`, masked to `width` bits in every byte. `loaded`: the mask has a name. */
+function field(vector, from, to, width, loaded) {
+  const bits = ((1 << width) - 1) << to;
+  const mask = loaded ? maskName(bits) : `i8x16.splat(${hex(bits)})`;
   const moved =
     from > to
       ? `i32x4.shr_u(${vector}, ${from - to})`
@@ -127,7 +175,7 @@ function planes(bits) {
  * Loads what step s (0…3) of half a chunk needs and names the codes of rows 0–3 and 4–7. `pointer` has one pointer for
  * each plane, advanced by {@link advance}.
  */
-function unpack(depth, bits, s, b) {
+function unpack(depth, bits, s, b, loaded = false) {
   const parts = [[], []];
   for (const [, width, position] of planes(bits)) {
     const perVector = 4 / width;
@@ -135,8 +183,8 @@ function unpack(depth, bits, s, b) {
     if (s % perVector === 0)
       emit(depth, `${vector} = v128.load(q${b}p${width}, ${16 * Math.floor(s / perVector)});`);
     const from = 2 * width * (s % perVector);
-    parts[0].push(field(vector, from, position, width));
-    parts[1].push(field(vector, from + width, position, width));
+    parts[0].push(field(vector, from, position, width, loaded));
+    parts[1].push(field(vector, from + width, position, width, loaded));
   }
   return parts.map((p) => p.reduce((a, c) => `v128.or(${a}, ${c})`));
 }
@@ -147,9 +195,9 @@ function planePointers(depth, bits, b) {
   emit(depth, `let ${all.join(', ')};`);
 }
 
-function advance(depth, bits, b) {
-  for (const k of range(b))
-    for (const [, width] of planes(bits)) emit(depth, `q${k}p${width} += ${16 * width};`);
+function advance(depth, bits, blocks, steps = 4) {
+  for (const k of blocks)
+    for (const [, width] of planes(bits)) emit(depth, `q${k}p${width} += ${4 * width * steps};`);
 }
 
 const vectors = (bits, b) => planes(bits).map(([, width]) => `v${b}p${width}`);
@@ -220,15 +268,23 @@ function head(depth, format, b, pointer) {
 }
 
 /** Scales and biases of a group to c and d, from what stands at a pointer, which is moved behind it. All products are exact. */
-function metas(depth, format, b, pointer) {
+function metas(depth, format, b, pointer, biases = true) {
   const integers = (half, from, sign) => `i32x4.extend_${half}_i16x8_${sign}(${from})`;
   for (const k of range(b)) {
     const at = `${pointer}${k}`;
     const { kind, minima } = format;
     if (kind === 'halves') twoHalves(depth, at, [`c${k}0`, `c${k}1`]);
     else {
-      const unsigned = minima || kind === 'exponents' || kind === 'e4m3';
+      const unsigned = minima || kind === 'exponents';
       emit(depth, `c${k}1 = v128.load8x8_${unsigned ? 'u' : 's'}(${at});`);
+    }
+    if (kind === 'e4m3') {
+      // As the high halves of floats: half of the numbers, for the table has numbers twice.
+      emit(depth, `n = v128.and(c${k}1, v128.load(E4M3_SIGN));`);
+      emit(
+        depth,
+        `e = i16x8.add(v128.and(i16x8.shl(c${k}1, 4), v128.load(E4M3_MAGNITUDE)), v128.load(E4M3_ONE));`,
+      );
     }
     if (minima) {
       const second = format.group === 32 ? `v128.load8x8_u(${at}, 8)` : `i16x8.shr_u(c${k}1, 4)`;
@@ -238,17 +294,11 @@ function metas(depth, format, b, pointer) {
     for (const [h, half] of ['low', 'high'].entries()) {
       const c = `c${k}${h}`;
       if (kind === 'e4m3') {
-        // Half of the number, for the table has the numbers twice. Exponents of 0 stand one too low, and count from a one that is not there.
-        emit(depth, `e = ${integers(half, `c${k}1`, 'u')};`);
-        emit(depth, 'n = i32x4.lt_u(v128.and(e, i32x4.splat(127)), i32x4.splat(8));');
-        emit(
-          depth,
-          `${c} = i32x4.add(i32x4.shl(v128.and(e, i32x4.splat(127)), 20), i32x4.splat(119 << 23));`,
-        );
-        emit(depth, `${c} = i32x4.sub(${c}, i32x4.shl(n, 23));`);
-        emit(depth, `${c} = f32x4.sub(${c}, v128.and(n, f32x4.splat(0.0078125)));`);
-        emit(depth, `${c} = v128.or(${c}, i32x4.shl(i32x4.shr_u(e, 7), 31));`);
-        emit(depth, `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-format.centre}));`);
+        // Those of exponent 0 count from a one that is not there, and one too low: twice the number less the one is smaller for them alone.
+        emit(depth, `${c} = ${zip(h, 'e')};`);
+        emit(depth, `${c} = f32x4.pmin(${c}, f32x4.sub(f32x4.add(${c}, ${c}), v128.load(E4M3_LEAST)));`);
+        emit(depth, `${c} = v128.or(${c}, ${zip(h, 'n')});`);
+        if (biases) emit(depth, `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-format.centre}));`);
         continue;
       }
       if (kind === 'exponents') {
@@ -258,16 +308,21 @@ function metas(depth, format, b, pointer) {
         emit(depth, `${c} = f32x4.mul(i32x4.shl(i32x4.max_s(e, i32x4.splat(1)), 23), ${by});`);
       } else if (kind !== 'halves')
         emit(depth, `${c} = f32x4.mul(S${k}${h}, f32x4.convert_i32x4_s(${integers(half, `c${k}1`, 's')}));`);
-      const centre = format.centre ?? 2 ** (format.bits - 1);
-      emit(
-        depth,
-        minima
-          ? `d${k}${h} = f32x4.mul(B${k}${h}, f32x4.convert_i32x4_s(${integers(half, `d${k}1`, 's')}));`
-          : `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-centre}));`,
-      );
+      if (minima)
+        emit(
+          depth,
+          `d${k}${h} = f32x4.mul(B${k}${h}, f32x4.convert_i32x4_s(${integers(half, `d${k}1`, 's')}));`,
+        );
+      else if (biases) emit(depth, `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-centreOf(format)}));`);
     }
     emit(depth, `${at} += ${format.group === 16 ? format.metaBytes / 2 : format.metaBytes};`);
   }
+}
+
+/** The low (0) or high (1) four of eight i16 as the high halves of 32 bits. */
+function zip(half, vector) {
+  const lanes = range(4).flatMap((i) => [4 * half + i, 8 + 4 * half + i]);
+  return `v128.shuffle<i16>(i32x4.splat(0), ${vector}, ${lanes.join(', ')})`;
 }
 
 /** What a function declares for {@link head} and {@link metas}. */
@@ -312,12 +367,6 @@ const RUN = { 2: 8, 3: 8, 4: 8, 5: 4, 6: 2, 8: 8 };
 
 /** Passes over the nibbles of a chunk: where they lie, what their products count, from which step on. Sums of a pass fit 16 bits. */
 function nibblePasses({ bits, table }) {
-  if (table === 'IQ4') {
-    return [
-      { at: 0, times: 16, table: 'IQ4High' },
-      { at: 0, times: 1, table: 'IQ4Low' },
-    ];
-  }
   if (table !== undefined)
     return [0, 4].map((first) => ({ at: 16 * first, times: 1, table, first, bytes: 64 }));
   if (bits === 4) return [{ at: 0, times: 1 }];
@@ -330,6 +379,51 @@ function nibblePasses({ bits, table }) {
 const looked = (table, codes) => (table === undefined ? codes : `lookUp(table, ${codes})`);
 
 /**
+ * Sums of a chunk whose table is 15 times the code and a rest of up to 19: what the codes add, and what the rests add, of which four steps
+ * fit 16 bits. `blocks` at a time, so that all sums stay in registers.
+ */
+function sumLine({ table }, m, b, stepBytes) {
+  const at = m === 1 ? 2 : 1;
+  for (let first = 0; first < b; first += at) {
+    const blocks = range(Math.min(at, b - first)).map((k) => first + k);
+    const names = range(m).flatMap((r) => blocks.flatMap((k) => [0, 1].map((h) => `${r}${k}${h}`)));
+    emit(4, '{', `const table = v128.load(${table}Rest);`, 'let z = x0;');
+    emit(4, `let ${blocks.map((k) => `q${k} = w${k}`).join(', ')};`);
+    emit(4, ...names.map((n) => `p${n} = i32x4.splat(0);`));
+    emit(4, `const last = q${first} + 128;`, 'do {');
+    emit(5, ...names.map((n) => `t${n} = i32x4.splat(0);`));
+    emit(5, `const end = q${first} + 64;`, 'do {');
+    for (const r of range(m)) emit(6, `y${r} = v128.load32_splat(z, ${4 * r});`);
+    for (const k of blocks) {
+      emit(6, `v${k}p4 = v128.load(q${k});`, `q${k} += 16;`);
+      for (const h of [0, 1]) {
+        const u = `u${k}${h}`;
+        emit(6, `${u} = v128.and(${h ? `i32x4.shr_u(v${k}p4, 4)` : `v${k}p4`}, mask15);`);
+        const add = (depth, to) => {
+          for (const r of range(m)) {
+            const sum = `${to}${r}${k}${h}`;
+            emit(depth, `if (DOT) ${sum} = i32x4.relaxed_dot_i8x16_i7x16_add_s(y${r}, ${u}, ${sum});`);
+            emit(depth, `else ${sum} = i16x8.add(${sum}, i16x8.relaxed_dot_i8x16_i7x16_s(y${r}, ${u}));`);
+          }
+        };
+        add(6, 'p');
+        emit(6, `${u} = lookUp(table, ${u});`);
+        add(6, 't');
+      }
+    }
+    emit(6, `z += ${stepBytes};`);
+    emit(5, `} while (q${first} != end);`);
+    for (const n of names) emit(5, `a${n} = i32x4.add(a${n}, DOT ? t${n} : i32x4.dot_i16x8_s(t${n}, ones));`);
+    emit(4, `} while (q${first} != last);`);
+    for (const n of names) {
+      const sum = `DOT ? i32x4.sub(i32x4.shl(p${n}, 4), p${n}) : i32x4.dot_i16x8_s(p${n}, v128.load(FIFTEEN))`;
+      emit(4, `a${n} = i32x4.add(a${n}, ${sum});`);
+    }
+    emit(4, '}');
+  }
+}
+
+/**
  * int8 activations, as quantize-rows.ts lays them out for tiles of m rows. 32 columns at a time; with relaxed SIMD
  * products are added up in 16 bits for as long as they are sure to fit.
  *
@@ -337,7 +431,7 @@ const looked = (table, codes) => (table === undefined ? codes : `lookUp(table, $
  * other and spills every operand. Sums that a loop carries cannot be moved.
  */
 function integerTile(format, m, b) {
-  const { bits, name } = format;
+  const { bits, name, alone = false } = format;
   emit(
     0,
     `/** ${title(format)} codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
@@ -353,8 +447,10 @@ function integerTile(format, m, b) {
     range(b).flatMap((k) => vectors(bits, k)),
   );
   declare(1, ['xa', 'xb', ...halves.map((n) => `u${n}`), ...each(m, b, 'p')]);
-  // V8 13 makes a constant anew wherever it is used, in three instructions. What is loaded it keeps.
-  if (bits === 4 || bits === 8) emit(1, 'const nibbles = v128.load(NIBBLES);');
+  if (format.table === 'IQ4') declare(1, [...each(m, b, 't'), ...range(m).map((r) => `y${r}`)]);
+  for (const mask of bits === 8 ? [15] : fieldMasks(bits))
+    emit(1, `const ${maskName(mask)} = v128.load(${maskName(mask).toUpperCase()});`);
+  const centre = centreOf(format);
   emit(1, 'const ones = v128.load(ONES);');
   emit(1, `for (let g: u32 = 0; g < cols; g += ${chunked(format) ? 32 : 'group'}) {`);
   declare(2, each(m, b, 'a'));
@@ -362,7 +458,8 @@ function integerTile(format, m, b) {
   emit(2, chunked(format) ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   const nibbles = bits === 4 || bits === 8;
   // One step: codes in u, sums to p (fresh if first) or a.
-  const step = (depth, s, fresh, times) => {
+  const step = (depth, s, fresh, times, blocks = range(b)) => {
+    const halves = blocks.flatMap((k) => [`${k}0`, `${k}1`]);
     for (const r of range(m)) {
       emit(
         depth,
@@ -385,16 +482,16 @@ function integerTile(format, m, b) {
       }
     }
   };
-  const widen = (depth, times) => {
+  const widen = (depth, times, blocks = range(b)) => {
+    const names = each(m, b, '').filter((n) => blocks.includes(Number(n[1])));
     if (times > 1) {
       emit(depth, 'if (DOT) {');
-      for (const n of each(m, b, '')) emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.shl(p${n}, 4));`);
+      for (const n of names) emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.shl(p${n}, 4));`);
       emit(depth, '}');
     }
     const by = times > 1 ? `i16x8.splat(${times})` : 'ones';
     emit(depth, 'if (RELAXED && !DOT) {');
-    for (const n of each(m, b, ''))
-      emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.dot_i16x8_s(p${n}, ${by}));`);
+    for (const n of names) emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.dot_i16x8_s(p${n}, ${by}));`);
     emit(depth, '}');
   };
   const clear = (depth) =>
@@ -407,11 +504,15 @@ function integerTile(format, m, b) {
   const addGroup = (depth) => {
     for (const r of range(m)) {
       emit(depth, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
-      for (const n of halves)
+      // Exact, and for all weights at once. So is what they have for biases without it.
+      if (centre !== undefined) emit(depth, `xb = f32x4.mul(xb, v128.load(LESS${centre}));`);
+      for (const n of halves) {
+        const bias = centre === undefined ? `d${n}` : `c${n}`;
         emit(
           depth,
-          `f${r}${n} = madd(madd(d${n}, xb, f32x4.mul(c${n}, f32x4.convert_i32x4_s(a${r}${n}))), xa, f${r}${n});`,
+          `f${r}${n} = madd(madd(${bias}, xb, f32x4.mul(c${n}, f32x4.convert_i32x4_s(a${r}${n}))), xa, f${r}${n});`,
         );
+      }
     }
     emit(depth, `y += ${8 * m};`);
   };
@@ -426,43 +527,45 @@ function integerTile(format, m, b) {
           .map((k) => `t${k} = w${k} + ${bits * 32}`)
           .join(', ')};`,
       );
-    // Of 8 bits the high nibbles first.
-    for (const { at, times, table, first = 0, bytes = 128 } of nibblePasses(format)) {
-      emit(3, '{');
-      if (table !== undefined) emit(4, `const table = v128.load(${table});`);
-      if (twice) emit(4, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
-      emit(
-        4,
-        `let z = x0${first === 0 ? '' : ` + ${first} * ${stepBytes}`};`,
-        `let ${range(b)
-          .map((k) => `q${k} = w${k} + ${at}`)
-          .join(', ')};`,
-      );
-      emit(4, `const end = q0 + ${bytes};`);
-      clear(4);
-      emit(4, 'do {');
-      for (const k of range(b))
+    // Some blocks, a step a turn.
+    const loop = (depth, { at, times, table, first = 0, bytes = 128 }, blocks) => {
+      emit(depth, '{', `let z = x0 + ${first} * ${stepBytes};`);
+      if (table !== undefined) emit(depth, `const table = v128.load(${table});`);
+      emit(depth, `let ${blocks.map((k) => `q${k} = w${k} + ${at}`).join(', ')};`);
+      emit(depth, `const end = q${blocks[0]} + ${bytes};`, 'do {');
+      for (const k of blocks)
         emit(
-          5,
+          depth + 1,
           `v${k}p4 = v128.load(q${k});`,
-          `u${k}0 = ${looked(table, `v128.and(v${k}p4, nibbles)`)};`,
-          `u${k}1 = ${looked(table, `v128.and(i32x4.shr_u(v${k}p4, 4), nibbles)`)};`,
+          `u${k}0 = ${looked(table, `v128.and(v${k}p4, mask15)`)};`,
+          `u${k}1 = ${looked(table, `v128.and(i32x4.shr_u(v${k}p4, 4), mask15)`)};`,
         );
-      step(5, 0, false, times);
-      for (const k of range(b)) emit(5, `q${k} += 16;`);
-      emit(5, `z += ${stepBytes};`);
-      emit(4, '} while (q0 != end);');
-      widen(4, times);
-      if (twice) {
-        metas(4, format, b, 't');
-        addGroup(4);
-      }
+      step(depth + 1, 0, false, times, blocks);
+      for (const k of blocks) emit(depth + 1, `q${k} += 16;`);
+      emit(depth + 1, `z += ${stepBytes};`);
+      emit(depth, `} while (q${blocks[0]} != end);`, '}');
+    };
+    if (format.table === 'IQ4') {
+      emit(3, 'if (RELAXED) {');
+      sumLine(format, m, b, stepBytes);
+      emit(3, '} else {');
+      loop(4, { at: 0, times: 1, table: format.table }, range(b));
       emit(3, '}');
+    } else {
+      // Of 8 bits the high nibbles first.
+      for (const pass of nibblePasses(format)) {
+        if (twice) emit(3, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
+        clear(3);
+        loop(3, pass, range(b));
+        widen(3, pass.times);
+        if (twice) {
+          metas(3, format, b, 't', false);
+          addGroup(3);
+        }
+      }
     }
   } else {
-    emit(3, 'let z = x0;');
     planePointers(3, bits, b);
-    emit(3, `const end = z + 8 * ${stepBytes};`);
     if (twice)
       emit(
         3,
@@ -471,31 +574,51 @@ function integerTile(format, m, b) {
           .join(', ')};`,
       );
     else clear(3);
-    emit(3, 'do {');
-    if (twice) emit(4, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
-    for (const s of range(4)) {
-      for (const k of range(b)) {
-        const [lo, hi] = unpack(4, bits, s, k);
-        emit(4, `u${k}0 = ${lo};`, `u${k}1 = ${hi};`);
+    // As few steps a turn as planes and sums of 16 bits allow, and so few blocks that what is loaded stays in registers.
+    const steps = bits === 2 || bits === 6 ? 2 : 4;
+    const at = alone ? 1 : b;
+    const loop = (depth, from, to) => {
+      for (let first = 0; first < b; first += at) {
+        const blocks = range(b).slice(first, first + at);
+        emit(
+          depth,
+          '{',
+          `let z = x0 + ${from} * ${stepBytes};`,
+          `const end = x0 + ${to} * ${stepBytes};`,
+          'do {',
+        );
+        for (const s of range(steps)) {
+          for (const k of blocks) {
+            const [lo, hi] = unpack(depth + 1, bits, s, k, true);
+            emit(depth + 1, `u${k}0 = ${lo};`, `u${k}1 = ${hi};`);
+          }
+          step(depth + 1, s, RUN[bits] < 8 && s % RUN[bits] === 0, 1, blocks);
+          if (RUN[bits] < 8 && s % RUN[bits] === RUN[bits] - 1) widen(depth + 1, 1, blocks);
+        }
+        advance(depth + 1, bits, blocks, steps);
+        emit(depth + 1, `z += ${steps} * ${stepBytes};`);
+        emit(depth, '} while (z != end);', '}');
       }
-      step(4, s, (twice && s === 0) || (RUN[bits] < 8 && s % RUN[bits] === 0), 1);
-      if (RUN[bits] < 8 && s % RUN[bits] === RUN[bits] - 1) widen(4, 1);
-    }
-    advance(4, bits, b);
-    emit(4, `z += 4 * ${stepBytes};`);
+    };
     if (twice) {
-      if (RUN[bits] === 8) widen(4, 1);
-      metas(4, format, b, 't');
-      addGroup(4);
+      for (const half of [0, 1]) {
+        emit(3, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
+        if (RUN[bits] === 8) clear(3);
+        loop(3, 4 * half, 4 * half + 4);
+        if (RUN[bits] === 8) widen(3, 1);
+        metas(3, format, b, 't', false);
+        addGroup(3);
+      }
+    } else {
+      loop(3, 0, 8);
+      if (RUN[bits] === 8) widen(3, 1);
     }
-    emit(3, '} while (z != end);');
-    if (RUN[bits] === 8 && !twice) widen(3, 1);
   }
   emit(3, `x0 += 8 * ${stepBytes};`);
   for (const k of range(b)) emit(3, `w${k} += ${bits * 32 + (twice ? format.metaBytes : 0)};`);
   emit(2, '}');
   if (!twice) {
-    if (chunked(format)) metas(2, format, b, 'w');
+    if (chunked(format)) metas(2, format, b, 'w', false);
     else scalesAndBiases(2, b, 'w');
     addGroup(2);
   }
@@ -575,7 +698,7 @@ function expand(format) {
     }
   }
   emit(4, 'to += RELAXED ? 128 : 256;');
-  advance(4, bits, 1);
+  advance(4, bits, [0]);
   if (twice) {
     metas(4, format, 1, 't');
     storeMetas(4);
@@ -657,7 +780,7 @@ function referenceTile(format, m, b) {
       }
     }
   }
-  advance(4, bits, 1);
+  advance(4, bits, [0]);
   for (const r of range(m)) emit(4, `x${r} += 64;`);
   if (twice) end(4);
   emit(3, '}');
@@ -723,13 +846,11 @@ function floatTile(dtype, m, b) {
   emit(0, '}', '');
 }
 
-for (const format of FORMATS) {
-  const tiles = isWide(format) ? [...WIDE_TILES, ...TILES] : TILES;
-  for (const { m, b } of tiles) integerTile(format, m, b);
-}
+const formatsOf = ({ m, b }) => (m === 2 && b === 2 ? FORMATS.filter(isPaired) : FORMATS);
+for (const tile of TILES) for (const format of formatsOf(tile)) integerTile(format, tile.m, tile.b);
 for (const format of FORMATS) expand(format);
 for (const format of FORMATS) for (const { m, b } of TILES) if (b === 1) referenceTile(format, m, b);
-for (const dtype of ['f32', 'f16', 'bf16']) for (const { m, b } of TILES) floatTile(dtype, m, b);
+for (const dtype of ['f32', 'f16', 'bf16']) for (const { m, b } of FLOAT_TILES) floatTile(dtype, m, b);
 
 // The choices, made once a tile.
 emit(
@@ -758,17 +879,16 @@ function integerChoice({ m, b }, formats) {
 
 emit(
   0,
-  '/** Whether a format has the wide tiles. */',
-  'export function isWide(format: u32): bool {',
-  `  return ${FORMATS.filter(isWide)
+  '/** Whether two rows take two blocks at a time. */',
+  'export function isPaired(format: u32): bool {',
+  `  return ${FORMATS.filter(isPaired)
     .map(({ word }) => `format == ${word}`)
     .join(' || ')};`,
   '}',
   '',
 );
-for (const tile of WIDE_TILES) integerChoice(tile, FORMATS.filter(isWide));
-for (const { m, b } of TILES) {
-  integerChoice({ m, b }, FORMATS);
+for (const tile of TILES) integerChoice(tile, formatsOf(tile));
+for (const { m, b } of FLOAT_TILES) {
   const xs = range(m).map((r) => `x${r}`);
   emit(
     0,

@@ -19,7 +19,7 @@ import {
 import { BLOCK_FORMATS, formatLabel } from '../../../test/devices/sources.js';
 import { PRECISIONS } from '../device.js';
 import type { AffineBits, FloatDtype, GroupSize, MatrixFormat, MatrixSource } from '../weights.js';
-import { AFFINE_BITS, columnUnit, GROUP_SIZES, groupColumns } from '../weights.js';
+import { AFFINE_BITS, columnUnit, GROUP_SIZES, groupColumns, LUT4_TABLES } from '../weights.js';
 import { packMatrix, stackedBytes } from './pack.js';
 import { enableRelaxedSimd } from './relaxed-simd.js';
 
@@ -59,7 +59,8 @@ describe.each(BUILDS)('products, %s', (build) => {
   it.each(FORMATS.map((format) => [formatLabel(format), format] as const))('%s', async (_, format) => {
     let seed = 1;
     for (const cols of colsOf(format)) {
-      for (const outRows of [1, 8, 21]) {
+      // One block, and as many as tiles of one row take at a time.
+      for (const outRows of [1, 8, 53]) {
         const device = bench(build);
         const { source, weights } = testMatrix(outRows, cols, format, seed++);
         const matrix = await device.pack([source]);
@@ -273,6 +274,37 @@ describe.each(BUILDS)('what goes with a product, %s', (build) => {
           for (let i = 0; i < got.length; i++) {
             expect(got[i]).toBe([cols * 127 * top, 0, -cols * 127 * top][Math.floor(i / 8) % 3]);
           }
+        }
+      }
+    }
+  });
+
+  it('never overflows: numbers of tables and activations at their largest', async () => {
+    const cols = 256;
+    for (const [table, scale, one] of [
+      ['iq4', 'f16', [0, 0x3c]],
+      ['e2m1', 'e8m0', [127]],
+    ] as const) {
+      const format = { kind: 'lut4', bits: 4, table, scale, dtype: 'f16' } as const;
+      // Row k has code k alone.
+      const data = Uint8Array.from({ length: 16 * (cols / 2) }, (_, i) => Math.floor(i / (cols / 2)) * 17);
+      const scales = Uint8Array.from(
+        { length: 16 * (cols / 32) * one.length },
+        (_, i) => one[i % one.length]!,
+      );
+      const device = bench(build);
+      const matrix = await device.pack([memorySource('codes', 16, cols, format, data, scales)]);
+      const rows = [0, 1, 2].map((k) =>
+        Float32Array.from({ length: cols }, (_, c) => [127, c & 2 ? -127 : 127, -127][k]!),
+      );
+      for (const n of [1, 2, 4, 33]) {
+        const x = new Float32Array(n * cols);
+        for (let r = 0; r < n; r++) x.set(rows[r % 3]!, r * cols);
+        const got = device.multiply(matrix, x, 'default');
+        for (let i = 0; i < got.length; i++) {
+          const sum = cols * 127 * LUT4_TABLES[table][i % 16]!;
+          // Without the sign of a zero.
+          expect(got[i]! + 0).toBe([sum, 0, -sum][Math.floor(i / 16) % 3]! + 0);
         }
       }
     }

@@ -8,7 +8,7 @@
  */
 import {
   expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers1x4, integers2x1, integers2x2,
-  integers4x1, isWide, panelDots, panelOnce, panelRuns, panelScaled, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
+  integers4x1, isPaired, panelDots, panelOnce, panelRuns, panelScaled, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
 } from './matmul-tiles';
 import { besideEachOther, FLOAT_ROWS, floatBlocks, floatTile, widenBlock } from './matmul-floats';
 import { finish, finish4, finishTile } from './matmul-results';
@@ -200,7 +200,7 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
       finish4(p, r, b, n, s0, s1, s2, s3, s4, s5, s6, s7);
     }
   } else if (n == 2) {
-    if (RELAXED && isWide(format)) {
+    if (RELAXED && isPaired(format)) {
       for (; b + 1 < end; b += 2) {
         integers2x2(format, at + b * size, size, x, cols, group, dtype);
         finish(p, r, b, s0, s1);
@@ -215,14 +215,12 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
       finish(p, r + 1, b, s2, s3);
     }
   } else {
-    if (isWide(format)) {
-      for (; b + 3 < end; b += 4) {
-        integers1x4(format, at + b * size, size, x, cols, group, dtype);
-        finish(p, r, b, s0, s1);
-        finish(p, r, b + 1, s2, s3);
-        finish(p, r, b + 2, s4, s5);
-        finish(p, r, b + 3, s6, s7);
-      }
+    for (; b + 3 < end; b += 4) {
+      integers1x4(format, at + b * size, size, x, cols, group, dtype);
+      finish(p, r, b, s0, s1);
+      finish(p, r, b + 1, s2, s3);
+      finish(p, r, b + 2, s4, s5);
+      finish(p, r, b + 3, s6, s7);
     }
     for (; b + 1 < end; b += 2) {
       integers1x2(format, at + b * size, size, x, cols, group, dtype);
