@@ -17,6 +17,9 @@ const WINDOW = new URL('../fixtures/models/mistral-window', import.meta.url).pat
 const SYSTEM =
   'Record: name = Maria, city = Oslo, colour = green, code = 4471. Record: name = Peter, city = Rome, colour = blue, code = 9120. Record: name = Lucy, city = Lima, colour = red, code = 3356. ';
 
+/** Tokens of an answer that outgrows a small pool. */
+const LONG = 56;
+
 /** Prompts that begin alike for a long way, a short way and not at all; each asked for greedily and by chance. */
 const REQUESTS: readonly GenerateRequest[] = [
   `${SYSTEM}The code of Peter is`,
@@ -26,7 +29,7 @@ const REQUESTS: readonly GenerateRequest[] = [
   'Once upon a time there was a small dog who lived by the sea. Every morning',
 ].map((prompt, i) => ({
   prompt,
-  maxTokens: 14 + i,
+  maxTokens: 8 + i,
   ignoreEos: true,
   ...(i % 2 === 0 ? { temperature: 0 } : { temperature: 0.8, seed: i }),
 }));
@@ -79,7 +82,13 @@ describe.each(WAYS)('KV kept as %j', (way) => {
   it('cold, hit, chunked, shared and resumed give the same tokens', async () => {
     const { blockTokens = 16 } = way;
     await using off = await load({ ...way, maxRows: 8, maxBatchTokens: 96, prefixCache: false });
-    const alone = await one(off, REQUESTS);
+    // A shorter answer is the beginning of a longer one.
+    const long = REQUESTS.map((request) => ({ ...request, maxTokens: LONG }));
+    const whole = await one(off, long);
+    const alone = whole.map((answer, i) => ({
+      ...answer,
+      ids: answer.ids.slice(0, REQUESTS[i]!.maxTokens!),
+    }));
     expect(alone.map((answer) => answer.cached)).toEqual([0, 0, 0, 0, 0]);
     expect((await off.stats()).prefixCache).toBeUndefined();
 
@@ -112,9 +121,7 @@ describe.each(WAYS)('KV kept as %j', (way) => {
       maxBatchTokens: 24,
       kvMemory: parts * bytesPerToken * blockTokens * blocks + floatStartBytes + besides,
     });
-    const long = REQUESTS.map((request) => ({ ...request, maxTokens: 56 }));
-    const expected = await one(off, long);
-    expect(ids(await Promise.all(long.map((request) => ask(small, request))))).toEqual(ids(expected));
+    expect(ids(await Promise.all(long.map((request) => ask(small, request))))).toEqual(ids(whole));
     const stats = await small.stats();
     // Beside a tail, whose room is for one row, fewer rows are in: none gives way.
     if (way.kvFloatTail === undefined) expect(stats.preemptions).toBeGreaterThan(0);

@@ -111,9 +111,9 @@ describe.each(here)('quantised KV on $name', (spec) => {
   it('contexts over several splits, windows and soft caps', async () => {
     await check({ ...base, key: affine(8), value: affine(4) }, SPLITS);
     await check({ ...base, key: turbo(3), value: turbo(4) }, SPLITS);
-    await check({ ...base, key: F16, value: F16 }, SPLITS);
     await check({ ...base, key: F32, value: F32, window: 20 }, SPLITS);
-    await check({ ...base, key: affine(4, 32), value: turbo(3), window: 30 }, SPLITS);
+    if (everyCase) await check({ ...base, key: F16, value: F16 }, SPLITS);
+    if (everyCase) await check({ ...base, key: affine(4, 32), value: turbo(3), window: 30 }, SPLITS);
     await check({ ...base, key: turbo(4), value: affine(8), softcap: 2 }, SPLITS);
   });
 
