@@ -1,21 +1,16 @@
 /**
- * The selective state space (`selective-scan` of graph.ts), as a scan. A workgroup has some columns of a head's state in registers and
- * takes them through all tokens of a sequence. A thread has a part of the rows of two neighbouring columns (of one, where their
- * number is odd), so that what it reads of B and C serves twice. B, C, values and steps of a few tokens at a time are put into workgroup
- * memory while those before are walked. No state depends on a sum, so the sums of a part are left until these tokens are done. They go
- * over the rows of a part, then over the parts: an order that the shape alone decides, so that it does not show how a prompt was cut.
+ * The selective state space (`selective-scan` of graph.ts), as a scan over the tokens of a sequence; scan.ts says what a workgroup and a
+ * thread have. B, C, values and steps of a few tokens at a time are put into workgroup memory while those before are walked. No state
+ * depends on a sum, so the sums of a part are left until these tokens are done. They go over the rows of a part, then over the parts: an
+ * order that the shape alone decides, so that it does not show how a prompt was cut.
  */
 
 import type { NodeOf } from '../../graph.js';
-import { stateBytes, stateMatrixAt } from '../../state.js';
 import { type Binding, declareBindings, type Kernel } from '../kernel.js';
 import type { LayerState } from '../layer-caches.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { f32Literal } from './f32-literal.js';
-
-const COLUMNS = 32;
-/** B and C of the tokens in workgroup memory take no more. */
-const STAGED_BYTES = 8192;
+import { COLUMNS, lines, planScan, scanWrites } from './scan.js';
 
 const F32X4 = 'array<vec4<f32>>';
 const read = (name: string, type: string): Binding => ({ name, access: 'read', type });
@@ -30,42 +25,21 @@ export function selectiveScanKernel(
     cols,
     limits: [least, most],
   }: Pick<NodeOf<'selective-scan'>, 'steps' | 'stepsFrom' | 'groups' | 'heads' | 'rows' | 'cols' | 'limits'>,
-  { shape, maxBlocksPerSlot }: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
+  state: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
 ): Kernel {
-  const parts = [8, 4, 2, 1].find((n) => rows % (4 * n) === 0)!;
-  const quads = rows / 4;
-  const all = Array.from({ length: quads / parts }, (_, i) => i);
-  const at = stateMatrixAt(shape);
-  const stride = stateBytes(shape) / 4;
-  /** Columns of a thread. */
-  const own = (cols | at | stride) % 2 === 0 ? [0, 1] : [0];
-  const columns = own.length;
-  const pair = columns === 2 ? 'vec2<f32>' : 'f32';
-  const across = COLUMNS / columns;
-  const threads = across * parts;
-  const tiles = Math.ceil(cols / COLUMNS);
+  const plan = planScan({ rows, cols }, state);
+  const { parts, quads, own, columns, pair, across, threads, tiles, tokens } = plan;
+  const { staged, values, each, of, where } = plan;
   const width = heads * cols + 2 * groups * rows;
   const stepsStride = Math.ceil(stepCols / 4) * 4;
-  const tokens = [8, 4, 2, 1].find((n) => n * rows * 8 <= STAGED_BYTES) ?? 1;
-  const staged = Array.from({ length: Math.ceil((tokens * quads * 2) / threads) }, (_, i) => i);
-  const values = Array.from({ length: Math.ceil((tokens * COLUMNS) / threads) }, (_, i) => i);
   const bindings: readonly Binding[] = [
     STEP_BINDING,
     read('x', F32X4),
     read('steps', 'array<f32>'),
     read('decay', 'array<f32>'),
     read('tables', 'array<u32>'),
-    { name: 'state', access: 'read_write', type: `array<${pair}>` },
-    { name: 'out', access: 'read_write', type: `array<${pair}>` },
+    ...scanWrites(pair),
   ];
-  const lines = (of: readonly number[], text: (i: number) => string): string => of.map(text).join('\n      ');
-  const each = (text: (i: number) => string): string => lines(all, text);
-  const cell = (i: number, e: number): string => `state[base + ${((4 * parts * i + e) * cols) / columns}u]`;
-  /** One of the numbers that a thread has of each of its columns. */
-  const of = (name: string, o: number): string => (columns === 2 ? `${name}.${'xy'[o]}` : name);
-  /** Whether a piece of `count` reaches `limit` with all threads. */
-  const where = (i: number, limit: number): string =>
-    (i + 1) * threads > limit ? `if (lid + ${i * threads}u < ${limit}u) ` : '';
   const fetch = (from: string): string => `{
       let first = ${from};
       ${lines(
@@ -108,25 +82,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let tile = wid.x % ${tiles}u;
   let c = lid / ${parts}u;
   let part = lid % ${parts}u;
-  let column = tile * ${COLUMNS}u + ${columns}u * c;
-  // Threads of no column go along and store nothing.
-  let valid = column < ${cols}u;
-  let base = tables[sequence.w * ${maxBlocksPerSlot}u] * ${stride / columns}u + ${at / columns}u +
-    (head * ${rows}u + part * 4u) * ${cols / columns}u + min(column, ${cols - columns}u) / ${columns}u;
+  ${plan.place}
   let inputs = ${(heads * cols) / 4}u + (head / ${heads / groups}u) * ${quads}u;
   ${lines(staged, (i) => `var ahead_${i}: vec4<f32>;`)}
   ${lines(values, (i) => `var ahead_v${i}: f32;`)}
   var ahead_step: f32;
   ${fetch('0u')}
-  ${each((i) => own.map((o) => `var s${i}_${o} = vec4<f32>(0.0);`).join(' '))}
-  if (sequence.z > 0u) {
-    ${each(
-      (i) => `{
-      ${[0, 1, 2, 3].map((e) => `let e${e} = ${cell(i, e)};`).join(' ')}
-      ${own.map((o) => `s${i}_${o} = vec4<f32>(${[0, 1, 2, 3].map((e) => of(`e${e}`, o)).join(', ')});`).join(' ')}
-    }`,
-    )}
-  }
+  ${plan.load}
   let rate = decay[head];
   let shift = decay[${heads}u + head];
   let skip = decay[${2 * heads}u + head];
@@ -180,9 +142,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       }
     }
   }
-  if (valid) {
-    ${each((i) => [0, 1, 2, 3].map((e) => `${cell(i, e)} = ${pair}(${own.map((o) => `s${i}_${o}.${'xyzw'[e]}`).join(', ')});`).join('\n    '))}
-  }
+  ${plan.store}
 }`;
   return {
     stages: [
