@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Constrain, ConstraintRule } from '../../src/engine/constraint.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import type { Traced } from './oracle-device.js';
+import type { Traced } from './oracle-steps.js';
 
 async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));

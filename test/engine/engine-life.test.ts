@@ -7,7 +7,8 @@ import { Engine } from '../../src/engine/engine.js';
 import type { EngineOptions, LoadProgress, LogEntry } from '../../src/engine/types.js';
 import type { KvantError } from '../../src/errors.js';
 import { loadOracle, MODEL, model, refusal } from './engine-harness.js';
-import { OracleDevice, oracle } from './oracle-device.js';
+import { OracleDevice } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 describe('an engine’s life', () => {
   it('tells how loading goes and what is unusual', async () => {

@@ -4,7 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Engine } from '../../src/engine/engine.js';
 import type { Delta } from '../../src/engine/types.js';
 import { EOS, loadOracle, model, read, refusal } from './engine-harness.js';
-import { type OracleDevice, oracle } from './oracle-device.js';
+import type { OracleDevice } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 describe('Engine', () => {
   let engine: Engine;

@@ -5,7 +5,7 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../../src/errors.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const model = { vocab: VOCAB };
 const greedy = { temperature: 0, seed: 0 };

@@ -10,7 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { DiskTier } from '../../src/kv/disk/disk-tier.js';
 import { rowBlocks } from '../../src/kv/retention.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const WINDOW = 40;
 const model = { vocab: VOCAB, slides: [WINDOW] };

@@ -4,7 +4,7 @@
  */
 import { describe, expect, it } from 'vitest';
 import { Harness, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 interface Grid {
   readonly name: string;

@@ -1,7 +1,7 @@
 /** From the engine's options to the pool that the device is asked for, on the oracle device. */
 import { describe, expect, it } from 'vitest';
 import { loadOracle, model, refusal } from './engine-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const greedy = { temperature: 0, seed: 0 };
 

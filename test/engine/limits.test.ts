@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../../src/errors.js';
 import { type Answer, Harness, letters, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const model = { vocab: VOCAB };
 

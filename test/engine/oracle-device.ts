@@ -1,7 +1,7 @@
 /**
  * A device whose model is a hash. It keeps the contract of src/device/device.ts to the letter, and what it draws
  * depends on every token of the sequence as read back from the paged cache: a wrong block, slot, position or
- * order gives other tokens. So the engine's book-keeping can be tested against `oracle()`, which hashes the same
+ * order gives other tokens. So the engine's book-keeping can be tested against `oracle()` (oracle-model.ts), which hashes the same
  * tokens without any of that, thousands of steps a second.
  *
  * A pool with float-start blocks keeps tokens as they are there, and changed by `quantised` in the others: whether written
@@ -24,237 +24,21 @@ import { INVALID_TOKEN } from '../../src/device/device.js';
 import type { FeatureSlab } from '../../src/device/feature-slab.js';
 import type { Graph } from '../../src/device/graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
-import { randomWord } from '../../src/device/random.js';
 import { FEATURE, RECORD_WORDS } from '../../src/device/sampling.js';
 import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { StepResult } from '../../src/device/step-result.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { KvantError } from '../../src/errors.js';
-import type { SamplingParams } from '../../src/sampling/options.js';
-import { seedWords } from '../../src/sampling/seed.js';
+import { draw, mix, type OracleOptions, quantised, STATE_AT_0 } from './oracle-model.js';
+import { OraclePool } from './oracle-pool.js';
 import { OracleRows, oracleLogits } from './oracle-sampler.js';
-
-export interface OracleOptions {
-  readonly vocab: number;
-  /** Sequences that contain this token draw nothing (as with NaN logits). */
-  readonly poison?: number;
-  /** Tokens that a token sees, itself included: what lies before is not read. */
-  readonly window?: number;
-  /** Of the cache groups behind the first one: tokens that a token sees of them. What it sees decides what is drawn too. */
-  readonly slides?: readonly number[];
-  /**
-   * The last cache group is recurrent: a slot of state takes in every token once, from nothing at position 0. What it holds
-   * decides what is drawn too.
-   */
-  readonly recurrent?: boolean;
-  /** Blocks there is memory for. */
-  readonly maxBlocks?: number;
-}
-
-/** One submitted step, as the log keeps it. */
-export interface LoggedStep {
-  readonly tokens: number;
-  readonly sequences: readonly { slot: number; position: number; length: number }[];
-  readonly outputs: number;
-  /** It was run in two halves. */
-  readonly split: boolean;
-  /** Slots that it draws for: none before the draw has been asked for. */
-  draws: readonly number[];
-  settled: boolean;
-}
-
-/** What was asked of a program and what it gave back, in order. `step` is an index into the log. */
-export interface Traced {
-  readonly what: 'submit' | 'forward' | 'sample' | 'ids';
-  readonly step: number;
-}
+import { checkHalves, checkInputs, copyInputs, type LoggedStep, type Traced } from './oracle-steps.js';
 
 /** What is known after the forward half. */
 interface Computed {
   /** By token: −1 where it can draw nothing. */
   readonly hashes: Float64Array;
   readonly sequenceOf: Uint32Array;
-}
-
-/** What a quantised cache gives back for a token. */
-function quantised(token: number): number {
-  return token + 0x10000;
-}
-
-function mix(hash: number, token: number): number {
-  let h = Math.imul(hash ^ token, 0x9e3779b1) >>> 0;
-  h = Math.imul(h ^ (h >>> 15), 0x85ebca6b) >>> 0;
-  return (h ^ (h >>> 13)) >>> 0;
-}
-
-/** The state of the recurrent layer before the first token. */
-const STATE_AT_0 = 7;
-
-interface DrawKey {
-  readonly greedy: boolean;
-  readonly seedLow: number;
-  readonly seedHigh: number;
-  readonly choice: number;
-  readonly position: number;
-}
-
-function draw(hash: number, key: DrawKey, vocab: number): number {
-  if (key.greedy) return hash % vocab;
-  return randomWord(key.seedLow, key.seedHigh, key.choice, key.position, hash) % vocab;
-}
-
-/**
- * What the model says to a prompt: up to `draws` ids, an EOS id last if one comes. With `floatStartTokens` a position before
- * that reads all tokens as they are, a later one all of them quantised.
- */
-export function oracle(
-  prompt: readonly number[],
-  draws: number,
-  options: OracleOptions,
-  sampling: Pick<SamplingParams, 'temperature' | 'seed'> = { temperature: 0, seed: 0 },
-  choice = 0,
-  eos: readonly number[] = [],
-  floatStartTokens = 0,
-): number[] {
-  const { low: seedLow, high: seedHigh } = seedWords(sampling.seed);
-  const ids: number[] = [];
-  let hash = prompt.reduce(mix, 1);
-  let late = prompt.reduce((sum, token) => mix(sum, quantised(token)), 1);
-  while (ids.length < draws) {
-    const position = prompt.length + ids.length;
-    const key = { greedy: sampling.temperature === 0, seedLow, seedHigh, choice, position };
-    if (options.window !== undefined) hash = [...prompt, ...ids].slice(-options.window).reduce(mix, 1);
-    let seen = floatStartTokens > 0 && position > floatStartTokens ? late : hash;
-    for (const width of options.slides ?? [])
-      seen = mix(seen, [...prompt, ...ids].slice(-width).reduce(mix, 1));
-    if (options.recurrent) seen = mix(seen, [...prompt, ...ids].reduce(mix, STATE_AT_0));
-    const id = draw(seen, key, options.vocab);
-    ids.push(id);
-    if (eos.includes(id)) break;
-    hash = mix(hash, id);
-    late = mix(late, quantised(id));
-  }
-  return ids;
-}
-
-class OraclePool implements KvPool {
-  readonly storage = 'oracle';
-  readonly spec: KvPoolSpec;
-  readonly bytes: number;
-  readonly tables: Uint32Array;
-  /** `[blocks · blockTokens]` the token stored at each position. */
-  readonly store: Int32Array;
-  readonly #device: OracleDevice;
-
-  constructor(spec: KvPoolSpec, device: OracleDevice) {
-    this.spec = spec;
-    this.tables = new Uint32Array(spec.slots * spec.maxBlocksPerSlot);
-    const blocks = spec.blocks + (spec.floatStart?.blocks ?? 0);
-    this.store = new Int32Array(blocks * spec.blockTokens).fill(-1);
-    this.bytes = this.store.byteLength;
-    this.#device = device;
-  }
-
-  convert(from: Uint32Array, to: Uint32Array): Promise<void> {
-    const { spec } = this;
-    if (from.length !== to.length) throw new Error('convert: from and to differ in length');
-    if (from.some((block) => !this.isFloatStart(block) || block >= spec.blocks + spec.floatStart!.blocks))
-      throw new Error('convert: not a float-start block');
-    if (to.some((block) => this.isFloatStart(block))) throw new Error('convert: to a float-start block');
-    const [sources, targets] = [from.slice(), to.slice()];
-    return this.#device.inOrder(() => {
-      for (let i = 0; i < sources.length; i++)
-        for (let t = 0; t < spec.blockTokens; t++)
-          this.store[targets[i]! * spec.blockTokens + t] = quantised(
-            this.store[sources[i]! * spec.blockTokens + t]!,
-          );
-    });
-  }
-
-  copy(from: Uint32Array, to: Uint32Array): Promise<void> {
-    if (from.length !== to.length) throw new Error('copy: from and to differ in length');
-    if (from.some((block, i) => this.isFloatStart(block) !== this.isFloatStart(to[i]!)))
-      throw new Error('copy: between float-start blocks and others');
-    const [sources, targets] = [from.slice(), to.slice()];
-    const { blockTokens } = this.spec;
-    return this.#device.inOrder(() => {
-      sources.forEach((block, i) => {
-        this.store.copyWithin(targets[i]! * blockTokens, block * blockTokens, (block + 1) * blockTokens);
-      });
-    });
-  }
-
-  /** A block is its tokens, four bytes each. */
-  async read(blocks: Uint32Array): Promise<Uint8Array[]> {
-    const ids = blocks.slice();
-    const { blockTokens } = this.spec;
-    let out: Uint8Array[] = [];
-    await this.#device.inOrder(() => {
-      out = Array.from(
-        ids,
-        (id) => new Uint8Array(this.store.slice(id * blockTokens, (id + 1) * blockTokens).buffer),
-      );
-    });
-    return out;
-  }
-
-  write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void> {
-    const ids = blocks.slice();
-    const { blockTokens } = this.spec;
-    return this.#device.inOrder(() => {
-      ids.forEach((id, i) => {
-        this.store.set(new Int32Array(bytes[i]!.slice().buffer), id * blockTokens);
-      });
-    });
-  }
-
-  async prepare(): Promise<void> {}
-
-  isFloatStart(block: number): boolean {
-    return block >= this.spec.blocks;
-  }
-
-  /** Stores a token as the kind of its block wants it. */
-  put(slot: number, position: number, token: number): void {
-    const at = this.at(slot, position);
-    const floatStart = this.spec.floatStart && this.isFloatStart(Math.floor(at / this.spec.blockTokens));
-    this.store[at] = this.spec.floatStart && !floatStart ? quantised(token) : token;
-  }
-
-  setBlocks(slot: number, first: number, blocks: Uint32Array): void {
-    const { maxBlocksPerSlot, blockTokens, slots } = this.spec;
-    if (slot >= slots || first + blocks.length > maxBlocksPerSlot) throw new Error('setBlocks out of range');
-    for (const step of this.#device.log) {
-      if (step.settled) continue;
-      for (const sequence of step.sequences) {
-        const reads = Math.ceil((sequence.position + sequence.length) / blockTokens);
-        if (sequence.slot === slot && reads > first)
-          throw new Error(`entry ${first} of slot ${slot} is written while a step reads ${reads}`);
-      }
-    }
-    this.tables.set(blocks, slot * maxBlocksPerSlot + first);
-  }
-
-  at(slot: number, position: number): number {
-    const { maxBlocksPerSlot, blockTokens } = this.spec;
-    const block = this.tables[slot * maxBlocksPerSlot + Math.floor(position / blockTokens)]!;
-    return block * blockTokens + (position % blockTokens);
-  }
-
-  blocksOf(slot: number, tokens: number): number[] {
-    const { maxBlocksPerSlot, blockTokens } = this.spec;
-    const first = slot * maxBlocksPerSlot;
-    return [...this.tables.subarray(first, first + Math.ceil(tokens / blockTokens))];
-  }
-
-  dispose(): void {
-    this.#device.pools.delete(this);
-  }
-}
-
-/** A copy of the inputs: the contract lets the caller reuse them at once. */
-function copyInputs(inputs: StepInputs): StepInputs {
-  return structuredClone(inputs) as StepInputs;
 }
 
 export class OracleDevice implements Device {
@@ -570,36 +354,4 @@ export class OracleDevice implements Device {
     }
     return new StepResult(ids, inputs.outputCount);
   }
-}
-
-/** The halves of a step differ in what is drawn, and in nothing else. */
-function checkHalves(forward: StepInputs, sample: StepInputs): void {
-  for (const [name, value] of Object.entries(forward)) {
-    if (name === 'outputSlot' || name === 'sampling') continue;
-    if (JSON.stringify(value) !== JSON.stringify(sample[name as keyof StepInputs]))
-      throw new Error(`the halves of a step differ in ${name}`);
-  }
-}
-
-function checkInputs(inputs: StepInputs, limits: ProgramLimits): void {
-  const fail = (why: string): never => {
-    throw new Error(`bad step: ${why}`);
-  };
-  if (inputs.tokenCount < 1 || inputs.tokenCount > limits.maxTokens) fail(`${inputs.tokenCount} tokens`);
-  if (inputs.sequenceCount > limits.maxSequences) fail('too many sequences');
-  if (inputs.outputCount > limits.maxOutputs) fail('too many outputs');
-  const slots = new Set<number>();
-  let at = 0;
-  for (let s = 0; s < inputs.sequenceCount; s++) {
-    if (inputs.seqStart[s] !== at) fail('sequences are not laid out one after another');
-    if (inputs.seqLength[s]! < 1) fail('an empty sequence');
-    if (inputs.seqAdapter[s] !== 0) fail(`adapter ${inputs.seqAdapter[s]}`);
-    if (inputs.seqPosition[s]! + inputs.seqLength[s]! > limits.maxContext) fail('beyond the context');
-    at += inputs.seqLength[s]!;
-    slots.add(inputs.seqSlot[s]!);
-  }
-  if (at !== inputs.tokenCount) fail('tokens and sequences disagree');
-  if (slots.size !== inputs.sequenceCount) fail('a slot twice');
-  for (let row = 1; row < inputs.outputCount; row++)
-    if (inputs.outputs[row]! <= inputs.outputs[row - 1]!) fail('outputs are not ascending');
 }

@@ -6,7 +6,7 @@
 import { describe, expect, it } from 'vitest';
 import { ORDINARY_PLACE } from '../../src/engine/scheduling/queue-place.js';
 import { Harness, randomPrompt, seeded } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 import { computed, model, settle, start } from './prefix-harness.js';
 
 describe('cached prefixes in the core', () => {

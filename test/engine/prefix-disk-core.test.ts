@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { DiskFile, DiskFs } from '../../src/kv/disk/disk-fs.js';
 import { DiskTier, type DiskTierOptions } from '../../src/kv/disk/disk-tier.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const model = { vocab: VOCAB };
 const computed = (harness: Harness): number => harness.device.log.reduce((sum, step) => sum + step.tokens, 0);

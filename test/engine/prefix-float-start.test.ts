@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { type Harness, randomPrompt, seeded } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 import { model, settle, start } from './prefix-harness.js';
 
 describe('cached prefixes of sequences that are quantised late', () => {

@@ -5,7 +5,7 @@ import type { Constrain } from '../../src/engine/constraint.js';
 import { KvantError } from '../../src/errors.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';
 import { type Answer, Harness, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 /** 20 ways to sample, no two alike. */
 const MIXED: readonly SamplingOptions[] = [

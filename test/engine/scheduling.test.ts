@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { QueuePlace } from '../../src/engine/scheduling/queue-place.js';
 import type { KvantError } from '../../src/errors.js';
 import { Harness, randomPrompt, seeded } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const model = { vocab: 97 };
 const place = (more: Partial<QueuePlace>): QueuePlace => ({

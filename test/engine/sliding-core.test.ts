@@ -10,7 +10,7 @@ import { ORDINARY_PLACE } from '../../src/engine/scheduling/queue-place.js';
 import { DiskTier } from '../../src/kv/disk/disk-tier.js';
 import { rowBlocks } from '../../src/kv/retention.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const WINDOW = 64;
 const model = { vocab: VOCAB, window: WINDOW };

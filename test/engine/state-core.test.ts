@@ -10,7 +10,7 @@ import { describe, expect, it } from 'vitest';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { DiskTier } from '../../src/kv/disk/disk-tier.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
-import { oracle } from './oracle-device.js';
+import { oracle } from './oracle-model.js';
 
 const model = { vocab: VOCAB, recurrent: true };
 

@@ -8,103 +8,27 @@
  */
 
 import { checkAdapters } from '../../src/device/adapters.js';
-import type {
-  Device,
-  Matrix,
-  MatrixOptions,
-  Program,
-  ProgramLimits,
-  Vector,
-} from '../../src/device/device.js';
+import type { Device, Program, ProgramLimits, Vector } from '../../src/device/device.js';
 import { INVALID_TOKEN } from '../../src/device/device.js';
 import { FEATURE_TOKEN } from '../../src/device/feature-slab.js';
-import type { Graph, Node, NodeOf, Tensor } from '../../src/device/graph.js';
-import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import type { Graph, Tensor } from '../../src/device/graph.js';
+import type { KvPool } from '../../src/device/kv.js';
 import { visibleEndOf } from '../../src/device/look-ahead.js';
-import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
 import { NoSamplerRows } from '../../src/device/sampling.js';
 import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { StepResult } from '../../src/device/step-result.js';
-import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
-import { sourceBytes } from '../../src/models/resolve-weights.js';
-import { dequantiseRows } from '../../src/weights/dequantise.js';
-import { f16ToNumber, numberToF16 } from '../../src/weights/dtypes.js';
+import type { VectorSource } from '../../src/device/weights.js';
 import * as reference from '../devices/reference.js';
-
-/** Rows of a matrix that came from one source. */
-interface Segment {
-  readonly start: number;
-  readonly rows: number;
-  /** 0 for floats. */
-  readonly groupSize: number;
-}
-
-class ReferenceMatrix implements Matrix {
-  readonly kind = 'matrix';
-  constructor(
-    readonly rows: number,
-    readonly cols: number,
-    readonly values: Float32Array,
-    readonly bias: Float32Array | null,
-    readonly segments: readonly Segment[],
-  ) {}
-  get bytes(): number {
-    return this.values.byteLength + (this.bias?.byteLength ?? 0);
-  }
-}
-
-class ReferenceVector implements Vector {
-  readonly kind = 'vector';
-  constructor(readonly values: Float32Array) {}
-  get length(): number {
-    return this.values.length;
-  }
-}
-
-class ReferencePool implements KvPool {
-  readonly storage = 'reference';
-  readonly bytes = 0;
-  readonly tables: Uint32Array[];
-  /** By layer: `[block · blockTokens + offset, kvHeads · headDim]`. */
-  readonly keys: Float64Array[];
-  readonly values: Float64Array[];
-
-  constructor(readonly spec: KvPoolSpec) {
-    this.tables = Array.from({ length: spec.slots }, () => new Uint32Array(spec.maxBlocksPerSlot));
-    const rows = spec.blocks * spec.blockTokens;
-    this.keys = spec.layers.map((layer) => new Float64Array(rows * layer.kvHeads * layer.headDim));
-    this.values = spec.layers.map((layer) => new Float64Array(rows * layer.kvHeads * layer.headDim));
-  }
-
-  setBlocks(slot: number, first: number, blocks: Uint32Array): void {
-    this.tables[slot]!.set(blocks, first);
-  }
-
-  async convert(): Promise<void> {
-    throw new Error('the reference has no float-start blocks');
-  }
-
-  async copy(): Promise<void> {
-    throw new Error('the reference does not copy blocks');
-  }
-
-  async read(): Promise<Uint8Array[]> {
-    throw new Error('the reference does not read blocks');
-  }
-
-  async write(): Promise<void> {
-    throw new Error('the reference does not write blocks');
-  }
-
-  async prepare(): Promise<void> {}
-
-  row(slot: number, position: number): number {
-    const { blockTokens } = this.spec;
-    return this.tables[slot]![Math.floor(position / blockTokens)]! * blockTokens + (position % blockTokens);
-  }
-
-  dispose(): void {}
-}
+import { attend, ropeAppend } from './reference-attention.js';
+import { experts, linear } from './reference-products.js';
+import { Histories } from './reference-recurrent.js';
+import {
+  expertOf,
+  loadMatrix,
+  type ReferenceMatrix,
+  ReferencePool,
+  ReferenceVector,
+} from './reference-storage.js';
 
 export function createReferenceDevice({ int8 = false } = {}): Device {
   return {
@@ -133,50 +57,6 @@ export function createReferenceDevice({ int8 = false } = {}): Device {
   };
 }
 
-async function loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix> {
-  const { cols } = parts[0] as MatrixSource;
-  const rows = parts.reduce((sum, part) => sum + part.rows, 0);
-  const values = new Float32Array(rows * cols);
-  const bias = options.bias === undefined ? null : new Float32Array(rows);
-  const segments: Segment[] = [];
-  let at = 0;
-  for (const [i, part] of parts.entries()) {
-    const piece = part.format.kind === 'float' ? FLOAT_ROWS : 1;
-    for (let row = 0; row < part.rows; row += piece) {
-      const end = Math.min(row + piece, part.rows);
-      await readRows(part, row, end, values.subarray((at + row) * cols, (at + end) * cols));
-    }
-    const source = options.bias?.[i];
-    if (source != null) bias?.set(await source.read(), at);
-    const groupSize = part.format.kind === 'affine' ? part.format.groupSize : 0;
-    segments.push({ start: at, rows: part.rows, groupSize });
-    at += part.rows;
-  }
-  options.onBytes?.(parts.reduce((sum, part) => sum + sourceBytes(part), 0));
-  return new ReferenceMatrix(rows, cols, values, bias, segments);
-}
-
-/** Rows read at once. Of a quantised matrix it is one, as a row is unpacked at a time. */
-const FLOAT_ROWS = 50;
-
-async function readRows(source: MatrixSource, row: number, end: number, out: Float32Array): Promise<void> {
-  dequantiseRows(await source.readRows(row, end), end - row, source.cols, source.format, out);
-}
-
-/** The rows of an expert of a stack, all of whose parts are alike. */
-function expertOf({ rows, cols, values, bias, segments }: ReferenceMatrix, id: number, count: number) {
-  const each = rows / count;
-  const [from, to] = [id * each, (id + 1) * each];
-  const { groupSize } = segments[0]!;
-  return new ReferenceMatrix(
-    each,
-    cols,
-    values.subarray(from * cols, to * cols),
-    bias?.subarray(from, to) ?? null,
-    [{ start: 0, rows: each, groupSize }],
-  );
-}
-
 class ReferenceProgram implements Program {
   readonly sampler = new NoSamplerRows('reference');
   readonly #graph: Graph;
@@ -184,13 +64,16 @@ class ReferenceProgram implements Program {
   readonly #int8: boolean;
   readonly #last = new Map<number, number>();
   #results = new Map<number, Float64Array>();
-  /** By recurrent node and slot: all rows it was given. */
-  readonly #histories = new Map<Node, Map<number, Float64Array[]>>();
+  readonly #histories = new Histories();
 
   constructor(graph: Graph, pool: ReferencePool | null, int8: boolean) {
     this.#graph = graph;
     this.#pool = pool;
     this.#int8 = int8;
+  }
+
+  #cache(): ReferencePool {
+    return this.#pool as ReferencePool;
   }
 
   async prepare(): Promise<void> {}
@@ -262,7 +145,14 @@ class ReferenceProgram implements Program {
           const residual = node.residual === null ? undefined : value(node.residual);
           set(
             node.out,
-            this.#linear(node.weight as ReferenceMatrix, value(node.x), rowsOf(node.x), residual, node.exact),
+            linear(
+              this.#int8,
+              node.weight as ReferenceMatrix,
+              value(node.x),
+              rowsOf(node.x),
+              residual,
+              node.exact,
+            ),
           );
           break;
         }
@@ -275,19 +165,20 @@ class ReferenceProgram implements Program {
             for (let h = 0; h < heads; h++) {
               const at = r * x.cols + from + h * step;
               const own = expertOf(weight as ReferenceMatrix, h, heads);
-              const head = this.#linear(own, value(x).slice(at, at + weight.cols), 1, undefined, true);
+              const head = linear(this.#int8, own, value(x).slice(at, at + weight.cols), 1, undefined, true);
               made.set(head, r * out.cols + h * each);
             }
           set(out, made);
           break;
         }
         case 'rope-append':
-          set(node.out, this.#ropeAppend(node, value(node.qkv), slots, positions));
+          set(node.out, ropeAppend(this.#cache(), this.#int8, node, value(node.qkv), slots, positions));
           break;
         case 'attend':
           set(
             node.out,
-            this.#attend(
+            attend(
+              this.#cache(),
               node,
               value(node.q),
               slots,
@@ -333,7 +224,7 @@ class ReferenceProgram implements Program {
           const bias = (node.bias as ReferenceVector | null)?.values ?? null;
           set(
             node.out,
-            this.#recurrent(node, cols, columnsOf(value(x), x.cols, from, cols), inputs, (rows) =>
+            this.#histories.run(node, cols, columnsOf(value(x), x.cols, from, cols), inputs, (rows) =>
               reference.shortConv(rows, { taps, weight, bias, gated, activation }),
             ),
           );
@@ -345,7 +236,7 @@ class ReferenceProgram implements Program {
           const decay = (node.decay as ReferenceVector).values;
           set(
             node.out,
-            this.#recurrentPair(node, qkv, beside, value, inputs, (rows, gated) =>
+            this.#histories.runPair(node, qkv, beside, value, inputs, (rows, gated) =>
               reference.gatedDelta(rows, gated, { ...node, decay }),
             ),
           );
@@ -357,7 +248,7 @@ class ReferenceProgram implements Program {
           const decay = (node.decay as ReferenceVector).values;
           set(
             node.out,
-            this.#recurrentPair(node, x, beside, value, inputs, (rows, stepped) =>
+            this.#histories.runPair(node, x, beside, value, inputs, (rows, stepped) =>
               reference.selectiveScan(rows, stepped, { ...node, decay }),
             ),
           );
@@ -393,7 +284,10 @@ class ReferenceProgram implements Program {
         }
         case 'experts': {
           const residual = node.residual === null ? undefined : value(node.residual);
-          set(node.out, this.#experts(node, value(node.x), value(node.route), rowsOf(node.x), residual));
+          set(
+            node.out,
+            experts(this.#int8, node, value(node.x), value(node.route), rowsOf(node.x), residual),
+          );
           break;
         }
         case 'select-outputs': {
@@ -452,224 +346,6 @@ class ReferenceProgram implements Program {
   }
 
   async dispose(): Promise<void> {}
-
-  #linear(
-    w: ReferenceMatrix,
-    x: Float64Array,
-    rows: number,
-    residual?: Float64Array,
-    exact = false,
-  ): Float64Array {
-    const out = new Float64Array(rows * w.rows);
-    for (const { start, rows: outs, groupSize } of w.segments) {
-      const input = this.#int8 && groupSize > 0 && !exact ? roundToInt8(x, groupSize) : x;
-      const weights = w.values.subarray(start * w.cols, (start + outs) * w.cols);
-      const part = reference.linear(
-        input,
-        weights,
-        rows,
-        w.cols,
-        outs,
-        w.bias?.subarray(start, start + outs),
-      );
-      for (let r = 0; r < rows; r++) out.set(part.subarray(r * outs, (r + 1) * outs), r * w.rows + start);
-    }
-    if (residual !== undefined) for (let i = 0; i < out.length; i++) out[i]! += residual[i]!;
-    return out;
-  }
-
-  #experts(
-    node: NodeOf<'experts'>,
-    x: Float64Array,
-    route: Float64Array,
-    rows: number,
-    residual: Float64Array | undefined,
-  ): Float64Array {
-    const { count, activation } = node;
-    const { cols } = node.x;
-    const k = node.route.cols / 2;
-    const out = residual?.slice() ?? new Float64Array(rows * node.out.cols);
-    for (let r = 0; r < rows; r++) {
-      for (let j = 0; j < k; j++) {
-        const [id, weight] = [route[r * 2 * k + j]!, route[r * 2 * k + k + j]!];
-        const gateUp = expertOf(node.gateUp as ReferenceMatrix, id, count);
-        const inner = this.#linear(gateUp, x.slice(r * cols, (r + 1) * cols), 1);
-        const half = node.down.cols;
-        const hidden = inner
-          .subarray(0, half)
-          .map((gate, i) => reference.gatedUnit(activation, gate, inner[half + i]!));
-        const y = this.#linear(expertOf(node.down as ReferenceMatrix, id, count), hidden, 1);
-        y.forEach((v, i) => {
-          out[r * y.length + i]! += weight * v;
-        });
-      }
-    }
-    return out;
-  }
-
-  #ropeAppend(
-    node: NodeOf<'rope-append'>,
-    qkv: Float64Array,
-    slots: number[],
-    positions: number[],
-  ): Float64Array {
-    const { heads, kvHeads, headDim } = node.shape;
-    const pool = this.#pool as ReferencePool;
-    const others = node.shape.valueDim === undefined ? 2 * kvHeads : kvHeads;
-    const all = heads + (node.queriesOnly === true ? 0 : others);
-    const width = all * headDim;
-    const out = new Float64Array(slots.length * heads * headDim);
-    for (let t = 0; t < slots.length; t++) {
-      for (let h = 0; h < all; h++) {
-        let head: Float64Array = qkv.slice(t * width + h * headDim, t * width + (h + 1) * headDim);
-        const norm = h < heads ? node.norm?.q : node.norm?.k;
-        if (h < heads + kvHeads) {
-          const normed = (): void => {
-            const { values } = norm as ReferenceVector;
-            head = reference.rmsNorm(head, values, 1, headDim, node.norm?.eps as number);
-          };
-          const after = node.norm?.order === 'after';
-          if (norm !== undefined && !after) normed();
-          if (node.rope !== null) rotate(head, node.rope, positions[t]!);
-          if (norm !== undefined && after) normed();
-        }
-        if (h < heads) {
-          if (node.queryGrowth !== null) {
-            const { beta, every } = node.queryGrowth;
-            const growth = 1 + beta * Math.log(1 + Math.floor(positions[t]! / every));
-            head = head.map((x) => x * growth);
-          }
-          out.set(head, (t * heads + h) * headDim);
-        } else {
-          const store = h < heads + kvHeads ? pool.keys : pool.values;
-          const layer = pool.spec.layers[node.layer]!;
-          const format = h < heads + kvHeads ? layer.key : layer.value;
-          if (this.#int8 && format.kind === 'float' && format.dtype === 'f16')
-            head = head.map((x) => f16ToNumber(numberToF16(x)));
-          const row = pool.row(slots[t]!, positions[t]!);
-          store[node.layer]!.set(head, (row * kvHeads + ((h - heads) % kvHeads)) * headDim);
-        }
-      }
-    }
-    return out;
-  }
-
-  /** A recurrent node over all that its sequences had so far: what it is asked for is what is new. */
-  #recurrent(
-    node: Node,
-    cols: number,
-    x: Float64Array,
-    inputs: StepInputs,
-    run: (rows: readonly Float64Array[]) => readonly Float64Array[],
-  ): Float64Array {
-    const histories = this.#histories.get(node) ?? new Map<number, Float64Array[]>();
-    this.#histories.set(node, histories);
-    const out: Float64Array[] = [];
-    for (let s = 0; s < inputs.sequenceCount; s++) {
-      const [slot, start] = [inputs.seqSlot[s]!, inputs.seqStart[s]!];
-      const [length, position] = [inputs.seqLength[s]!, inputs.seqPosition[s]!];
-      const rows = (histories.get(slot) ?? []).slice(0, position);
-      for (let t = start; t < start + length; t++) rows.push(x.slice(t * cols, (t + 1) * cols));
-      histories.set(slot, rows);
-      out.push(...run(rows).slice(position));
-    }
-    return Float64Array.from(out.flatMap((row) => [...row]));
-  }
-
-  /** A recurrent node of two inputs, both side by side as one row of a history; of the second it takes some columns. */
-  #recurrentPair(
-    node: Node,
-    a: Tensor,
-    b: { readonly of: Tensor; readonly from: number; readonly cols: number },
-    value: (tensor: Tensor) => Float64Array,
-    inputs: StepInputs,
-    run: (rows: readonly Float64Array[], beside: readonly Float64Array[]) => readonly Float64Array[],
-  ): Float64Array {
-    const cols = a.cols + b.cols;
-    const both = new Float64Array(inputs.tokenCount * cols);
-    for (let t = 0; t < inputs.tokenCount; t++) {
-      both.set(value(a).subarray(t * a.cols, (t + 1) * a.cols), t * cols);
-      const start = t * b.of.cols + b.from;
-      both.set(value(b.of).subarray(start, start + b.cols), t * cols + a.cols);
-    }
-    return this.#recurrent(node, cols, both, inputs, (rows) =>
-      run(
-        rows,
-        rows.map((row) => row.subarray(a.cols)),
-      ),
-    );
-  }
-
-  /** `ends`: behind the last position that each token sees. */
-  #attend(
-    node: NodeOf<'attend'>,
-    q: Float64Array,
-    slots: number[],
-    positions: number[],
-    ends: number[],
-  ): Float64Array {
-    const { heads, kvHeads, headDim, valueDim = headDim } = node.shape;
-    const pool = this.#pool as ReferencePool;
-    const latent = node.shape.valueDim !== undefined;
-    const out = new Float64Array((q.length / headDim) * valueDim);
-    for (let t = 0; t < slots.length; t++) {
-      for (let h = 0; h < heads; h++) {
-        const kvHead = Math.floor(h / (heads / kvHeads));
-        const vectors = (store: Float64Array): Float64Array[] =>
-          Array.from({ length: ends[t]! }, (_, p) => {
-            const at = (pool.row(slots[t]!, p) * kvHeads + kvHead) * headDim;
-            return store.subarray(at, at + headDim);
-          });
-        const at = (t * heads + h) * headDim;
-        const keys = vectors(pool.keys[node.layer]!);
-        const sinks = (node.sinks as ReferenceVector | null | undefined)?.values;
-        const how = { ...node, position: positions[t]!, ...(sinks && { sink: sinks[h]! }) };
-        const values = latent
-          ? keys.map((key) => key.subarray(headDim - valueDim))
-          : vectors(pool.values[node.layer]!);
-        out.set(
-          reference.attendOne(q.subarray(at, at + headDim), keys, values, how),
-          (t * heads + h) * valueDim,
-        );
-      }
-    }
-    return out;
-  }
-}
-
-function roundToInt8(x: Float64Array, groupSize: number): Float64Array {
-  const out = new Float64Array(x.length);
-  for (let from = 0; from < x.length; from += groupSize) {
-    let top = 0;
-    for (let i = from; i < from + groupSize; i++) top = Math.max(top, Math.abs(Math.fround(x[i]!)));
-    const scale = Math.fround(top / 127);
-    const inverse = Math.fround(127 / top);
-    for (let i = from; i < from + groupSize && top > 0; i++)
-      out[i] = toNearestEven(Math.fround(Math.fround(x[i]!) * inverse)) * scale;
-  }
-  return out;
-}
-
-function toNearestEven(value: number): number {
-  const below = Math.floor(value);
-  if (value - below === 0.5) return below % 2 === 0 ? below : below + 1;
-  return Math.round(value);
-}
-
-/** As the tables say: coarse and fine angle added; the halves of what rotates are pairs, or neighbours are. */
-function rotate(head: Float64Array, { dims, style, fine, coarse }: RopeTable, position: number): void {
-  const half = dims / 2;
-  for (let i = 0; i < half; i++) {
-    const f = ((position % ROPE_FINE) * half + i) * 2;
-    const c = (Math.floor(position / ROPE_FINE) * half + i) * 2;
-    const cos = coarse[c]! * fine[f]! - coarse[c + 1]! * fine[f + 1]!;
-    const sin = coarse[c + 1]! * fine[f]! + coarse[c]! * fine[f + 1]!;
-    const [a, b] = style === 'half' ? [i, i + half] : [2 * i, 2 * i + 1];
-    const x = head[a]!;
-    const y = head[b]!;
-    head[a] = x * cos - y * sin;
-    head[b] = x * sin + y * cos;
-  }
 }
 
 /** Some of the columns of rows. */

@@ -1,7 +1,7 @@
 /** Promise 3 for the engine itself: nothing it keeps grows with the steps it has done. */
 import { expect, it } from 'vitest';
 import { Harness, randomPrompt, seeded, VOCAB } from '../engine/core-harness.js';
-import { oracle } from '../engine/oracle-device.js';
+import { oracle } from '../engine/oracle-model.js';
 import { held } from '../setup/held.js';
 import { expectFlat, heapUsed } from './heap.js';
 
