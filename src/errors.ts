@@ -2,18 +2,30 @@
  * Every error that kvant raises on purpose.
  *
  * `code` is stable and may be matched by a program, `message` says what happened, `fix` says what to do about
- * it. `status` is the HTTP status the server answers with; the CLI maps it to an exit code.
+ * it. `status` is the HTTP status the server answers with; the CLI maps it to an exit code. docs/errors.md lists the codes.
+ *
+ *     throw new KvantError('invalid-option', 'maxContext is -1; a whole number above 0 is needed', {
+ *       kind: 'invalid-request',
+ *       where: 'maxContext',
+ *       fix: 'Give a number of tokens up to 8192.',
+ *     });
  */
 import { shownEnds } from './printable.js';
 
-/** What kind of fault it is; decides the HTTP status and the exit code. */
+/** Whose fault it is, or what is short: decides the HTTP status and the exit code. */
 export type ErrorKind =
+  /** The caller asked for what cannot be. */
   | 'invalid-request'
   | 'not-found'
+  /** It works later: see `retryAfter`. */
   | 'overloaded'
+  /** Well formed, but kvant does not do it. */
   | 'unsupported'
+  /** A checkpoint's files. */
   | 'model'
+  /** A GPU or its driver, or memory. */
   | 'device'
+  /** A bug of kvant. */
   | 'internal';
 
 const STATUS: Record<ErrorKind, number> = {
@@ -26,13 +38,14 @@ const STATUS: Record<ErrorKind, number> = {
   internal: 500,
 };
 
-/** An error is for people: whatever it was made of, it is printable and no longer than one reads. */
+/** Characters of a message: what a request or a checkpoint put into one may be longer, and not printable. */
 const LONGEST_TEXT = 1000;
 const readable = (text: string): string => shownEnds(text, LONGEST_TEXT, true);
 
 export interface KvantErrorOptions {
   /** What the caller can do about it, in one sentence. */
   readonly fix?: string;
+  /** Default `internal`. */
   readonly kind?: ErrorKind;
   /** The request field, file or tensor at fault. */
   readonly where?: string;
@@ -59,6 +72,7 @@ export class KvantError extends Error {
     this.retryAfter = options.retryAfter;
   }
 
+  /** The HTTP status: 400 to 503. */
   get status(): number {
     return STATUS[this.kind];
   }

@@ -4,6 +4,10 @@
  * A device holds weights, KV pools and state slabs, and runs Programs. That is all it does: it knows nothing of
  * models, requests, prompts or HTTP, and what runs on it is decided by arrays of numbers.
  *
+ *     const program = await device.compile(graph, limits, caches); // once
+ *     pool.setBlocks(slot, 0, blocks); // where the slot's keys and values go
+ *     const { ids } = await program.submit(inputs); // every step: the token drawn for each output
+ *
  * **Record once, replay every step.** A model calls `Ops` (ops.ts) once. Each call appends a node to a Graph and
  * answers with a symbolic Tensor; nothing is computed. `device.compile(graph, limits)` turns the graph into a
  * Program: it fuses what the device can fuse, chooses a kernel variant by capability and shape, and lets the

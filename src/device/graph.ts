@@ -1,6 +1,9 @@
 /**
- * The graph a model records: symbolic tensors and the nodes that make them. It is plain data, so that a device
- * may fuse, order and place as it likes, and a test may look at it.
+ * The graph a model records through Ops (ops.ts): symbolic tensors and the nodes that make them, in an order in which each tensor is made before
+ * it is read. It is plain data, so that a device may fuse, order and place as it likes, and a test may look at it. Here stands what each
+ * op computes; `[a, b]` are shapes, rows first. `ops.glu(x, 'silu')` records
+ *
+ *     { op: 'glu', x: { id: 4, rows: 'tokens', cols: 6144 }, activation: 'silu', out: { id: 5, rows: 'tokens', cols: 3072 } }
  */
 
 import type { Activation, ExpertActivation, GateActivation, UngatedActivation } from './activations.js';
@@ -14,6 +17,7 @@ export type RowKind = 'tokens' | 'outputs';
 
 /** A symbolic `[rows, cols]` activation. The device chooses its element type. */
 export interface Tensor {
+  /** Its place in Graph.tensors. */
   readonly id: number;
   readonly rows: RowKind;
   readonly cols: number;

@@ -27,7 +27,10 @@ export function kvMetaBytes(format: KvFormat, headDim: number, kvHeads: number):
   return kvFormatKind(format).metaBytes(format, headDim, kvHeads);
 }
 
-/** Bytes of one token's K, or of its V, over all KV heads of a layer. */
+/**
+ * Bytes of one token's K, or of its V, over all KV heads of a layer.
+ * @example kvTokenBytes({ kind: 'affine', bits: 4, groupSize: 64 }, 128, 8) // 576: 8 heads of 64 bytes of codes, 64 of scales and biases
+ */
 export function kvTokenBytes(format: KvFormat, headDim: number, kvHeads: number): number {
   return kvCodeBytes(format, headDim) * kvHeads + kvMetaBytes(format, headDim, kvHeads);
 }

@@ -49,6 +49,10 @@ export interface HubAccess {
   readonly revision?: string;
 }
 
+/**
+ * What `Engine.load(model, options)` takes, beside what KvOptions says of the cache's formats. All of it may be left out.
+ * @example { device: 'webgpu', maxRows: 32, maxContext: 16_384, kvFormat: 'affine8', prefixCacheDir: '/var/cache/kvant' }
+ */
 export interface EngineOptions extends KvOptions {
   /** Default `auto`. */
   readonly device?: DeviceChoice;

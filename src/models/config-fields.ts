@@ -10,7 +10,10 @@ import { readTokenIds } from '../text/token-ids.js';
 import type { JsonObject } from '../weights/folder-files.js';
 
 /**
- * The fields of one object of config.json, for the families' `readConfig`.
+ * The fields of one object of config.json, for the families' `readConfig`. Errors of getters: `model-config`.
+ *
+ *     const heads = fields.count('num_attention_heads'); // required: an error where it is absent
+ *     const kvHeads = fields.count(['num_key_value_heads', 'n_head_kv'], heads); // either name, or as many as heads
  *
  * It remembers which fields were asked for (`wasRead`), also where a family reads a changed copy (`withDefaults`, `replacing`): after
  * the config is read, structure that nobody looked at is refused (structure-fields.ts).
@@ -40,7 +43,7 @@ export class ConfigFields {
     this.notices = notices;
   }
 
-  /** True if every field that is there is `null`. */
+  /** True if there is no field that is not `null`. */
   get empty(): boolean {
     return !this.has(...Object.keys(this.#json));
   }
@@ -100,6 +103,7 @@ export class ConfigFields {
     return Object.hasOwn(this.#json, name);
   }
 
+  /** True if one of the fields is there and not `null`. */
   has(...names: string[]): boolean {
     return this.#find(names) !== undefined;
   }
@@ -140,6 +144,7 @@ export class ConfigFields {
     return this.#find([name])?.[1] ?? null;
   }
 
+  /** True or false, and no other spelling of them. */
   flag(name: string, fallback: boolean): boolean {
     const found = this.#find([name]);
     if (found === undefined) return fallback;
@@ -205,6 +210,7 @@ export class ConfigFields {
     this.notices.push({ message, fields });
   }
 
+  /** The error for a field that is not what is `wanted`: `a list of strings`. */
   odd(name: string, value: unknown, wanted: string): KvantError {
     const shown = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
     const short = shown.length > 80 ? `${shown.slice(0, 77)}…` : shown;
@@ -215,6 +221,7 @@ export class ConfigFields {
     });
   }
 
+  /** The error for what a config says and kvant does not compute; `what` begins the sentence that `is not supported` ends. */
   unsupported(name: string, what: string, fix: string): KvantError {
     return new KvantError('model-config-unsupported', `${this.where}: ${what} is not supported`, {
       kind: 'unsupported',

@@ -1,6 +1,6 @@
 /**
  * A family of models: how its config reads, which weights it has, and what its graph is. A new one is a file in
- * `families/` that exports a Family, and a word in the list of families.ts.
+ * `families/` that exports a Family, and a word in the list of families.ts (docs/extending.md has the steps; families/llama.ts is a short one).
  */
 
 import type { FeatureSlab } from '../device/feature-slab.js';
@@ -21,7 +21,9 @@ export interface Family<C extends CommonConfig = CommonConfig> {
   readonly architectures: readonly string[];
   /** Values of `model_type` that it reads. They go before `architectures`. */
   readonly modelTypes: readonly string[];
+  /** `architecture`: the one of config.json. Errors: `model-config`, `model-config-unsupported`. */
   readConfig(fields: ConfigFields, architecture: string): C;
+  /** The tensors it reads by name and shape, and what its layers keep in the cache. */
   layout(config: C): WeightLayout;
   /** Records the model. Returns logits `[outputs, vocab]`. */
   record(ops: Ops, config: C, weights: Weights, options: RecordOptions): Tensor;
@@ -36,7 +38,10 @@ export interface RecordOptions {
   readonly selectEarly: boolean;
   /** The slab whose rows tokens of pictures name in place of an id. Default: none. */
   readonly features?: FeatureSlab | null;
-  /** The first so many layers each add a further run of columns of such a row: layer 0 the second, layer 1 the third (DeepStack). Default 0. */
+  /**
+   * DeepStack: a row of the slab is several runs of `hidden` columns, of which the first is the embedding. So many layers add one more
+   * each: layer 0 the second, layer 1 the third. Default 0.
+   */
   readonly addedLevels?: number;
   /** Layers in which tokens of a picture see each other, whichever comes first. Default: none. */
   readonly ahead?: LookingAhead | null;

@@ -55,10 +55,10 @@ export interface Capabilities {
   readonly tuned?: TunedKernels;
 }
 
-/** Choices that take the place of the rules'. They fit the shape they are asked for. */
+/** Choices that take the place of the rules'. They fit the shape they are asked for; undefined: none was measured. */
 export interface TunedKernels {
   linear(shape: LinearShape): LinearChoice | undefined;
-  /** Of items that are so many splits wide; `band`: which of the rules' sizes it takes the place of. */
+  /** Attention of decoding rows, whose items are `splits` splits wide; `band`: which of the rules' sizes it takes the place of. */
   decode(shape: AttendShape, splits: number, band: number): DecodeConfig | undefined;
 }
 
@@ -98,7 +98,9 @@ export interface Binding {
   readonly type: string;
 }
 
+/** One dispatch. */
 export interface Stage {
+  /** Names it in errors and profiles: `gated-delta 32 × 128 × 128`. */
   readonly label: string;
   /** The whole module. Binding i of group 0 is `bindings[i]`; the entry point is `main`. */
   readonly wgsl: string;
@@ -117,13 +119,14 @@ export interface Kernel {
   readonly scratch?: Readonly<Record<string, number>>;
 }
 
+/** One way to do an op, for the shapes that it supports. */
 export interface Variant<Shape> {
   readonly name: string;
   supports(capabilities: Capabilities, shape: Shape): boolean;
   build(capabilities: Capabilities, shape: Shape): Kernel;
 }
 
-/** In what form, other than f32, a kernel leaves its result for the product that alone reads it: halves, or bytes as they lie for it. */
+/** In what form, other than f32, a kernel leaves its result for the product that alone reads it: f16, or int8 as that product reads them. */
 export type Handed = 'halves' | BytesLayout;
 
 /**
@@ -193,6 +196,7 @@ export function declareBindings(bindings: readonly Binding[]): string {
 /**
  * Numbers of a shape that need not be in the text. Each call takes the next word and answers with the WGSL
  * expression that reads it.
+ * @example const cols = params.u32(4096); // cols is 'params[0].x', and params.words holds 4096
  */
 export class Params {
   readonly #words: number[] = [];

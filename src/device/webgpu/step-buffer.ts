@@ -32,7 +32,7 @@ import { checkStep, type StepBounds } from './step-check.js';
 
 export { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, ITEM_TEXT };
 
-/** Splits of an item in a step with so many of them that it need not be cut finer. */
+/** Splits of an item in a step that has so many items that they keep a GPU busy without a finer cut. */
 export const WIDE_SPLITS = 2;
 /**
  * A step with few tiles has each of them walked by several workgroups, a part of the positions each: as many parts as keep within
@@ -42,27 +42,37 @@ export const TILE_WORKGROUPS = 2048;
 export const PART_POSITIONS = 512;
 export const MOST_PARTS = 16;
 
-/** Steps in which rows with DRY look back on so many tokens more have the same counts, and are replayed. */
+/** Tokens that `StepFacts.dryWindow` is rounded up to: steps that follow one another then dispatch the same, and are replayed. */
 export const LOOK_BACK = 256;
 
 const HEADER = 3;
 const OUTPUT = 3;
 
 /**
- * Parts of a slot's sampler state, and the length of its ring of tokens. A part stands at a vector of the buffer
- * `sampler`; at 0 where the slot does not have it.
+ * Parts of a slot's sampler state (sampler-parts.ts lays them out), by what the extras say of each: the vector of the buffer `sampler` it begins
+ * at, 0 where the slot does not have it. `ring` alone is no part: it is the length of `history`.
  */
 export const STATE_PARTS = [
+  /** (μ of mirostat, where the last breaker ended, tokens that `lengths` has taken in, 0). */
   'head',
+  /** `[vocab]` logits behind the penalties. */
   'processed',
+  /** `[vocab]` how often the repetition penalty's window has each token. */
   'seen',
+  /** `[vocab]` how often each token was drawn. */
   'generated',
+  /** `[vocab]` DRY: the longest repeat that each token would go on with. */
   'matched',
+  /** The newest tokens, token p at `p % ring`. */
   'history',
   'ring',
+  /** DRY: at d, how many of the newest tokens stand again d tokens before. */
   'lengths',
+  /** `[vocab / 32]` a bit for each token that may be drawn. */
   'mask',
+  /** Biased, withheld and banned tokens, and sequences that break repeats. */
   'lists',
+  /** `[vocab / 32]` a bit for each token that breaks a repeat by itself. */
   'breakers',
 ] as const;
 export type StatePart = (typeof STATE_PARTS)[number];
@@ -101,7 +111,12 @@ export function rowCount(kind: RowKind): string {
   return kind === 'tokens' ? 'step[0].x' : 'step[0].y';
 }
 
+/**
+ * Packs steps of one program. What a step counts is in `facts` until the next one is packed.
+ * @example queue.writeBuffer(buffer, 0, packer.words, 0, packer.pack(inputs));
+ */
 export class StepPacker {
+  /** Of the step packed last. */
   readonly facts: StepFacts = {
     tokens: 0,
     outputs: 0,
@@ -119,6 +134,7 @@ export class StepPacker {
   };
   /** Bytes the buffer must have. */
   readonly bytes: number;
+  /** The step packed last, from the first word on. */
   readonly words: Uint32Array<ArrayBuffer>;
   readonly #floats: Float32Array;
   readonly #limits: ProgramLimits;
