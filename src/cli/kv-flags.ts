@@ -3,25 +3,12 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { isFloatKv } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { kvFormatNames, parseKvChoice } from '../kv/formats.js';
-import { KV_SCHEMES, type KvOptions, type KvScheme, readKvOptions } from '../kv/options.js';
+import { KV_SCHEMES, type KvOptions, readKvOptions } from '../kv/options.js';
 import { integer, number } from './flag-numbers.js';
 import { Option } from './option.js';
 
-export interface KvFlags {
-  readonly kvFormat?: string;
-  readonly kvBits?: number;
-  readonly kvQuantScheme?: KvScheme;
-  readonly kvGroupSize?: number;
-  readonly kvKeyBits?: number;
-  readonly kvValueBits?: number;
-  readonly kvKeyScheme?: KvScheme;
-  readonly kvValueScheme?: KvScheme;
-  readonly quantizedKvStart?: number;
-  readonly kvFloatHead?: number | 'auto';
-  readonly kvFloatTail?: number;
-  readonly kvSkipLayers?: readonly number[];
-  readonly kvBytesPerToken?: number;
-  readonly kvPlan?: string;
+/** The options of the cache by their own names, and those that llama.cpp has other names for. */
+export interface KvFlags extends Omit<KvOptions, 'kvLayerFormats'> {
   readonly kvCalibration?: string | boolean;
   readonly cacheTypeK?: string;
   readonly cacheTypeV?: string;

@@ -1,6 +1,8 @@
 /**
  * What may be written, as an expression: the form that schemas, regular expressions, grammars and the formats of tool calls are
- * turned into, and that automata are made of (compile.ts). Plain data.
+ * turned into, and that automata are made of (compile.ts). Plain data. `yes` or `no`, then any number of exclamation marks:
+ *
+ *     sequence(choice(text('yes'), text('no')), repeat(text('!'), 0, null))
  */
 
 import { KvantError } from '../errors.js';
@@ -92,6 +94,33 @@ export const rule = (name: string): Expression => ({ kind: 'rule', rule: name })
 export const isNothing = (expression: Expression): boolean =>
   expression.kind === 'choice' && expression.items.length === 0;
 
+/** The same with every expression directly inside it replaced by what `of` gives for it; one without any is given back as it is. */
+export function withInner(expression: Expression, of: (inner: Expression) => Expression): Expression {
+  switch (expression.kind) {
+    case 'sequence':
+    case 'choice':
+      return { kind: expression.kind, items: expression.items.map(of) };
+    case 'repeat':
+      return { ...expression, item: of(expression.item) };
+    case 'counted': {
+      const { head, item, tail } = expression;
+      return { ...expression, head: of(head), item: of(item), tail: of(tail) };
+    }
+    case 'list': {
+      const { items, more, separator } = expression;
+      return {
+        kind: 'list',
+        items: items.map(({ item, optional }) => ({ item: of(item), optional })),
+        more: more === null ? null : of(more),
+        separator: of(separator),
+      };
+    }
+    default:
+      return expression;
+  }
+}
+
+/** Errors: `invalid-grammar`. */
 export function invalidGrammar(message: string, fix: string): KvantError {
   return new KvantError('invalid-grammar', message, { kind: 'invalid-request', fix });
 }

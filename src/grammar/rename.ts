@@ -1,6 +1,6 @@
 /** Puts grammars together: rules of one are kept apart from those of another. */
 
-import type { Expression, Grammar } from './expression.js';
+import { type Expression, type Grammar, withInner } from './expression.js';
 
 export interface RenameOptions {
   /** Rules that keep their names: those that mean the same in all grammars. */
@@ -45,26 +45,10 @@ export class Renamer {
         return { kind: 'rule', rule: this.name(expression.rule) };
       case 'text':
         return { kind: 'text', text: this.#text(expression.text) };
-      case 'sequence':
-      case 'choice':
-        return { kind: expression.kind, items: expression.items.map((item) => this.of(item)) };
-      case 'repeat':
-        return { ...expression, item: this.of(expression.item) };
-      case 'counted': {
-        const { head, item, tail } = expression;
-        return { ...expression, head: this.of(head), item: this.of(item), tail: this.of(tail) };
-      }
-      case 'list':
-        return {
-          kind: 'list',
-          items: expression.items.map(({ item, optional }) => ({ item: this.of(item), optional })),
-          more: expression.more === null ? null : this.of(expression.more),
-          separator: this.of(expression.separator),
-        };
       case 'string-rest':
         return { ...expression, rule: this.name(expression.rule) };
       default:
-        return expression;
+        return withInner(expression, (inner) => this.of(inner));
     }
   }
 }

@@ -7,11 +7,3 @@ export function headerError(path: string, what: string): KvantError {
     fix: 'Download the file again, or have it written again by the tool that made it.',
   });
 }
-
-export function truncated(path: string, what: string): KvantError {
-  return new KvantError('weights-truncated', `${path} is cut short: ${what}`, {
-    kind: 'model',
-    where: path,
-    fix: 'The download or copy was not finished: fetch the file again.',
-  });
-}

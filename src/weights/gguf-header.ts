@@ -1,7 +1,7 @@
 /** The header of a GGUF file, read in pieces: every count and length is held against what is left of the file. */
 
 import { KvantError } from '../errors.js';
-import { headerError, truncated } from './gguf-errors.js';
+import { headerError } from './gguf-errors.js';
 import {
   ARRAY_TYPE,
   GgufArray,
@@ -12,6 +12,7 @@ import {
   STRING_TYPE,
 } from './gguf-metadata.js';
 import { type GgufType, ggufType } from './gguf-types.js';
+import { truncated } from './read-at.js';
 
 const PIECE_BYTES = 1 << 20;
 /** The largest known headers have some 20 MB, most of it a vocabulary and its merges. */

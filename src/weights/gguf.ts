@@ -11,12 +11,10 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { Staging } from '../device/staging.js';
 import { KvantError } from '../errors.js';
 import { refuseForeignFormat } from './foreign-formats.js';
-import { headerError, truncated } from './gguf-errors.js';
+import { headerError } from './gguf-errors.js';
 import { GgufHeaderReader, type GgufTensor } from './gguf-header.js';
 import type { GgufMetadata } from './gguf-metadata.js';
-
-/** One `read` takes at most this much: the system call is limited to 2 GiB. */
-const MAX_READ_BYTES = 1 << 30;
+import { readFully, readTensor, truncated } from './read-at.js';
 
 /** A GGUF file, open for reading by position. */
 export class GgufFile {
@@ -84,12 +82,7 @@ export class GgufFile {
    * @throws KvantError `weights-truncated` when the file became shorter since it was opened
    */
   async readInto(tensor: GgufTensor, offset: number, target: Uint8Array): Promise<void> {
-    if (offset < 0 || offset + target.byteLength > tensor.byteLength) {
-      throw new RangeError(
-        `bytes ${offset}..${offset + target.byteLength} of ${tensor.name}, which has ${tensor.byteLength}`,
-      );
-    }
-    await readFully(this.#handle, target, tensor.start + offset, this.path);
+    await readTensor(this.#handle, tensor, offset, target, this.path);
   }
 
   /** Closes the file. Reads that come later fail. */
@@ -100,21 +93,6 @@ export class GgufFile {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
-  }
-}
-
-async function readFully(
-  handle: FileHandle,
-  target: Uint8Array,
-  position: number,
-  path: string,
-): Promise<void> {
-  let done = 0;
-  while (done < target.byteLength) {
-    const length = Math.min(target.byteLength - done, MAX_READ_BYTES);
-    const { bytesRead } = await handle.read(target, done, length, position + done);
-    if (bytesRead === 0) throw truncated(path, `it ends at byte ${position + done}`);
-    done += bytesRead;
   }
 }
 

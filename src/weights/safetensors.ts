@@ -11,12 +11,10 @@ import { KvantError } from '../errors.js';
 import { dtypeBytes, isTensorDtype, type TensorDtype } from './dtypes.js';
 import { refuseForeignFormat } from './foreign-formats.js';
 import { findDuplicateKey } from './json-keys.js';
+import { readFully, readTensor, truncated } from './read-at.js';
 
 /** The format's own limit; a longer header is an attack or not a header. */
 export const MAX_HEADER_BYTES = 100_000_000;
-
-/** One `read` takes at most this much: the system call is limited to 2 GiB. */
-const MAX_READ_BYTES = 1 << 30;
 
 export interface TensorInfo {
   readonly name: string;
@@ -125,32 +123,12 @@ export class SafetensorsFile {
    * @throws KvantError `weights-truncated` when the file became shorter since it was opened
    */
   async readInto(tensor: TensorInfo, offset: number, target: Uint8Array): Promise<void> {
-    if (offset < 0 || offset + target.byteLength > tensor.byteLength) {
-      throw new RangeError(
-        `bytes ${offset}..${offset + target.byteLength} of ${tensor.name}, which has ${tensor.byteLength}`,
-      );
-    }
-    await readFully(this.#handle, target, tensor.start + offset, this.path);
+    await readTensor(this.#handle, tensor, offset, target, this.path);
   }
 
   /** Closes the file. Reads that come later fail. */
   async close(): Promise<void> {
     await this.#handle.close();
-  }
-}
-
-async function readFully(
-  handle: FileHandle,
-  target: Uint8Array,
-  position: number,
-  path: string,
-): Promise<void> {
-  let done = 0;
-  while (done < target.byteLength) {
-    const length = Math.min(target.byteLength - done, MAX_READ_BYTES);
-    const { bytesRead } = await handle.read(target, done, length, position + done);
-    if (bytesRead === 0) throw truncated(path, `it ends at byte ${position + done}`);
-    done += bytesRead;
   }
 }
 
@@ -248,14 +226,6 @@ function headerError(path: string, what: string, cause?: unknown): KvantError {
     where: path,
     fix: 'Download the file again, or have it written again by the tool that made it.',
     ...(cause === undefined ? {} : { cause }),
-  });
-}
-
-function truncated(path: string, what: string): KvantError {
-  return new KvantError('weights-truncated', `${path} is cut short: ${what}`, {
-    kind: 'model',
-    where: path,
-    fix: 'The download or copy was not finished: fetch the file again.',
   });
 }
 

@@ -111,13 +111,9 @@ export function rowCount(kind: RowKind): string {
   return kind === 'tokens' ? 'step[0].x' : 'step[0].y';
 }
 
-/**
- * Packs steps of one program. What a step counts is in `facts` until the next one is packed.
- * @example queue.writeBuffer(buffer, 0, packer.words, 0, packer.pack(inputs));
- */
-export class StepPacker {
-  /** Of the step packed last. */
-  readonly facts: StepFacts = {
+/** Counts of a step with nothing in it. */
+export function emptyFacts(): StepFacts {
+  return {
     tokens: 0,
     outputs: 0,
     sequences: 0,
@@ -132,6 +128,15 @@ export class StepPacker {
     maxTopK: 0,
     filteredRows: 0,
   };
+}
+
+/**
+ * Packs steps of one program. What a step counts is in `facts` until the next one is packed.
+ * @example queue.writeBuffer(buffer, 0, packer.words, 0, packer.pack(inputs));
+ */
+export class StepPacker {
+  /** Of the step packed last. */
+  readonly facts = emptyFacts();
   /** Bytes the buffer must have. */
   readonly bytes: number;
   /** The step packed last, from the first word on. */

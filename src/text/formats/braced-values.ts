@@ -7,6 +7,7 @@ import {
   rule,
   sequence,
   text,
+  withInner,
 } from '../../grammar/expression.js';
 import { COLON, SPACE_RULE } from '../../grammar/json/terminals.js';
 import { ANY_JSON_CHARACTER } from '../../grammar/json-characters.js';
@@ -65,27 +66,15 @@ export class BracedValues {
         return sequence(this.#words(expression.words), this.#mark);
       case 'sequence':
         return { kind: 'sequence', items: this.#members(expression.items) };
-      case 'choice':
-        return { kind: 'choice', items: expression.items.map((item) => this.of(item)) };
-      case 'repeat':
-        return { ...expression, item: this.of(expression.item) };
       case 'counted': {
         const { head, item, tail, min, max } = expression;
-        if (item !== ANY_JSON_CHARACTER)
-          return { ...expression, head: this.of(head), item: this.of(item), tail: this.of(tail) };
+        if (item !== ANY_JSON_CHARACTER) return withInner(expression, (inner) => this.of(inner));
         const words =
           min === 0 && max === null ? this.#texts : this.#limited(wordsOfLength(min, max, this.#budget));
         return sequence(this.of(head), { kind: 'words', words, spelling: 'text' }, this.of(tail));
       }
-      case 'list':
-        return {
-          kind: 'list',
-          items: expression.items.map(({ item, optional }) => ({ item: this.of(item), optional })),
-          more: expression.more === null ? null : this.of(expression.more),
-          separator: this.of(expression.separator),
-        };
       default:
-        return expression;
+        return withInner(expression, (inner) => this.of(inner));
     }
   }
 

@@ -7,6 +7,7 @@ import type { Allocator } from '../allocator.js';
 import { MAP_MODE_READ, USAGE } from '../constants.js';
 import { type Binding, declareBindings, type Kernel, type StepFacts, type Workgroups } from '../kernel.js';
 import { Pipelines } from '../pipelines.js';
+import { emptyFacts } from '../step-buffer.js';
 import { Stopwatch, type TimedLaunch } from './stopwatch.js';
 
 /** Most bytes of a result that are read back, of its start and of its end. */
@@ -146,21 +147,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
 /** Facts of a step of so many rows, prompts or outputs, and no attention. */
 export function factsOf(rows: number): StepFacts {
-  return {
-    tokens: rows,
-    outputs: rows,
-    sequences: 1,
-    items: 0,
-    itemRows: 0,
-    itemSplits: 1,
-    tiles: 0,
-    tileParts: 1,
-    ahead: 0,
-    features: 0,
-    dryWindow: 0,
-    maxTopK: 0,
-    filteredRows: 0,
-  };
+  return { ...emptyFacts(), tokens: rows, outputs: rows, sequences: 1 };
 }
 
 /** Results may lie so far apart, in the norm, where sums are taken in another order or of halves. */
