@@ -3,7 +3,7 @@ import type { Device } from '../../src/device/device.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { expectScan, RecurrentBench, worst } from './recurrent-bench.js';
-import * as reference from './reference.js';
+import * as recurrent from './recurrent-reference.js';
 import { runOnce } from './run.js';
 import { vectorSource } from './sources.js';
 
@@ -52,7 +52,7 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     );
     await expectScan(bench, random, width + beside, 3e-5, (own) => {
       const gates = own.map((row) => row.subarray(gatesAt));
-      return reference.gatedDelta(own, gates, { ...sizes, decay });
+      return recurrent.gatedDelta(own, gates, { ...sizes, decay });
     });
   });
 
@@ -76,7 +76,7 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     const run = width ?? cols;
     for (let at = 0; at < x.length; at += run) {
       const part = (all: Float32Array): Float32Array => all.subarray(at, at + run);
-      const wanted = reference.gate(part(x), part(by), activation, weight === null ? null : { weight, eps });
+      const wanted = recurrent.gate(part(x), part(by), activation, weight === null ? null : { weight, eps });
       expect(worst([part(got)], [wanted])).toBeLessThan(1e-5);
     }
   });
@@ -92,7 +92,7 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     });
     for (let r = 0; r < count; r++) {
       const own = x.subarray(r * wide + from, r * wide + from + cols);
-      const wanted = reference.gate(own, by.subarray(r * cols, (r + 1) * cols), 'gelu-tanh', null);
+      const wanted = recurrent.gate(own, by.subarray(r * cols, (r + 1) * cols), 'gelu-tanh', null);
       expect(worst([got.subarray(r * cols, (r + 1) * cols)], [wanted])).toBeLessThan(1e-5);
     }
   });
@@ -112,7 +112,7 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
       for (const run of [0, 4]) {
         const own = x.subarray(r * cols + run, r * cols + run + 4);
         const gate = by.subarray(r * wide + from + run, r * wide + from + run + 4);
-        const wanted = reference.gate(own, gate, 'silu', { weight, eps: 1e-3 });
+        const wanted = recurrent.gate(own, gate, 'silu', { weight, eps: 1e-3 });
         expect(worst([got.subarray(r * cols + run, r * cols + run + 4)], [wanted])).toBeLessThan(1e-5);
       }
   });

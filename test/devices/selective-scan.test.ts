@@ -3,7 +3,7 @@ import type { Device } from '../../src/device/device.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { expectScan, RecurrentBench } from './recurrent-bench.js';
-import * as reference from './reference.js';
+import * as recurrent from './recurrent-reference.js';
 import { vectorSource } from './sources.js';
 
 /** As Granite 4 and Nemotron-H have it, and sizes that pieces of work do not divide. */
@@ -43,7 +43,7 @@ describe.each(kernelDevices)('selective scan on $name', (spec: DeviceSpec) => {
     );
     await expectScan(bench, random, width + beside, 1e-4, (own) => {
       const steps = own.map((row) => row.subarray(width + stepsFrom));
-      return reference.selectiveScan(own, steps, { ...sizes, decay });
+      return recurrent.selectiveScan(own, steps, { ...sizes, decay });
     });
   });
 

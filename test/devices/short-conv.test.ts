@@ -3,7 +3,7 @@ import type { Device } from '../../src/device/device.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { cut, type Part, RecurrentBench, randomRows, worst } from './recurrent-bench.js';
-import * as reference from './reference.js';
+import * as recurrent from './recurrent-reference.js';
 import { vectorSource } from './sources.js';
 
 /** As LFM2 has it, and Qwen3.5; sizes that no piece of work divides. */
@@ -68,7 +68,7 @@ describe.each(kernelDevices)('short convolution on $name', (spec: DeviceSpec) =>
     const whole = await bench.run(rows, [lengths.map((length, s) => [s, length] as Part)]);
     rows.forEach((all, s) => {
       const read = all.map((row) => row.subarray(from ?? 0, (from ?? 0) + own));
-      const wanted = reference.shortConv(read, { taps, weight, bias, gated, activation });
+      const wanted = recurrent.shortConv(read, { taps, weight, bias, gated, activation });
       expect(worst(whole[s]!, wanted), `sequence ${s}`).toBeLessThan(2e-5);
     });
     // In pieces, each in company that changes, in other slots, with what they held before: the same bits.

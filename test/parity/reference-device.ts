@@ -18,6 +18,7 @@ import { NoSamplerRows } from '../../src/device/sampling.js';
 import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { StepResult } from '../../src/device/step-result.js';
 import type { VectorSource } from '../../src/device/weights.js';
+import * as recurrent from '../devices/recurrent-reference.js';
 import * as reference from '../devices/reference.js';
 import { attend, ropeAppend } from './reference-attention.js';
 import { experts, linear } from './reference-products.js';
@@ -225,7 +226,7 @@ class ReferenceProgram implements Program {
           set(
             node.out,
             this.#histories.run(node, cols, columnsOf(value(x), x.cols, from, cols), inputs, (rows) =>
-              reference.shortConv(rows, { taps, weight, bias, gated, activation }),
+              recurrent.shortConv(rows, { taps, weight, bias, gated, activation }),
             ),
           );
           break;
@@ -237,7 +238,7 @@ class ReferenceProgram implements Program {
           set(
             node.out,
             this.#histories.runPair(node, qkv, beside, value, inputs, (rows, gated) =>
-              reference.gatedDelta(rows, gated, { ...node, decay }),
+              recurrent.gatedDelta(rows, gated, { ...node, decay }),
             ),
           );
           break;
@@ -249,7 +250,7 @@ class ReferenceProgram implements Program {
           set(
             node.out,
             this.#histories.runPair(node, x, beside, value, inputs, (rows, stepped) =>
-              reference.selectiveScan(rows, stepped, { ...node, decay }),
+              recurrent.selectiveScan(rows, stepped, { ...node, decay }),
             ),
           );
           break;
@@ -265,7 +266,7 @@ class ReferenceProgram implements Program {
           for (let at = 0; at < by.length; at += width) {
             const source = Math.floor(at / result.cols) * own.cols + from + (at % result.cols);
             const run = x.subarray(source, source + width);
-            out.set(reference.gate(run, by.subarray(at, at + width), node.activation, norm), at);
+            out.set(recurrent.gate(run, by.subarray(at, at + width), node.activation, norm), at);
           }
           set(node.out, out);
           break;
