@@ -17,9 +17,9 @@ import {
 } from './flags.js';
 import { parseLosslessJson, readConversation, readText, readTools } from './input.js';
 import { untilInterrupted } from './interrupt.js';
+import { inFileNames, type NamedPicture, readPicture, withPictures } from './picture-files.js';
 import { formatBytes } from './progress.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
-import { withImages } from './with-images.js';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly prompt?: string;
@@ -98,7 +98,7 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
     });
   const { toolFormat } = flags;
   const options = { ...engineOptions(flags), ...(toolFormat === undefined ? {} : { toolFormat }) };
-  const start = await readRequest(flags);
+  const { start, pictures } = await readRequest(flags);
   const [{ loadEngine }, { quietLog }] = await Promise.all([import('./load.js'), import('./log.js')]);
   await using engine = await loadEngine(model, options, quietLog(flags.logLevel));
   await untilInterrupted(async (signal) => {
@@ -109,7 +109,11 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
       ...(flags.logprobs === undefined ? {} : { logprobs: true, topLogprobs: flags.logprobs }),
       signal,
     };
-    await print(start(engine, sampling), flags, engine);
+    try {
+      await print(start(engine, sampling), flags, engine);
+    } catch (error) {
+      throw inFileNames(error, pictures);
+    }
   });
 }
 
@@ -144,10 +148,13 @@ async function print(generation: Generation, flags: GenerateFlags, engine: Engin
 
 type Sampling = SamplingOptions & { readonly signal: AbortSignal };
 
+interface ReadRequest {
+  readonly start: (engine: Engine, sampling: Sampling) => Generation;
+  readonly pictures: readonly NamedPicture[];
+}
+
 /** Reads what the flags name before anything is loaded, so that a mistake costs no time. */
-async function readRequest(
-  flags: GenerateFlags,
-): Promise<(engine: Engine, sampling: Sampling) => Generation> {
+async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
   const given = [flags.prompt, flags.promptFile, flags.messages].filter((v) => v !== undefined);
   if (given.length !== 1) {
     throw new KvantError(
@@ -175,7 +182,7 @@ async function readRequest(
     const all = tools ?? conversation.tools;
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
     const messages = [...system, ...conversation.messages];
-    return (engine, sampling) =>
+    const start: ReadRequest['start'] = (engine, sampling) =>
       engine.chat({
         ...sampling,
         ...parts,
@@ -183,6 +190,7 @@ async function readRequest(
         ...(all === undefined ? {} : { tools: all }),
         templateOptions,
       });
+    return { start, pictures: [] };
   }
   const prompt =
     flags.promptFile !== undefined
@@ -190,14 +198,15 @@ async function readRequest(
       : flags.prompt === '-'
         ? await readText('-')
         : (flags.prompt ?? '');
-  return (engine, sampling) => {
+  const pictures = (flags.image ?? []).map(readPicture);
+  const start: ReadRequest['start'] = (engine, sampling) => {
     if (flags.raw) return engine.generate({ ...sampling, prompt });
     if (!engine.info.model.hasChatTemplate) {
       refuseWithoutTemplate({ ...flags, raw: true }, 'The model has no chat template');
       return engine.generate({ ...sampling, prompt });
     }
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
-    const messages = [...system, { role: 'user', content: withImages(flags.image ?? [], prompt) }];
+    const messages = [...system, { role: 'user', content: withPictures(pictures, prompt) }];
     return engine.chat({
       ...sampling,
       ...parts,
@@ -206,6 +215,7 @@ async function readRequest(
       templateOptions,
     });
   };
+  return { start, pictures };
 }
 
 /** Flags that say something to the chat template mean nothing without one. */

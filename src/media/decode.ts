@@ -32,15 +32,19 @@ export interface Raw {
   readonly data: Uint8Array;
 }
 
+/** Errors: `image-too-large` (413). */
+export function checkImageBytes(count: number, where: string, most = MAX_IMAGE_BYTES): void {
+  if (count > most) throw tooLarge(where, `has ${count} bytes; ${most} are the most`, 'Send a smaller file.');
+}
+
 /**
  * The size of a picture, from its header alone: of the file as stored.
  *
  * @throws KvantError `unsupported-image` (415), `image-too-large` (413), `invalid-image` (400); `where` names the field
  */
 export function checkImage(bytes: Uint8Array, options: DecodeOptions = {}, where = 'image'): ImageHeader {
-  const { maxBytes = MAX_IMAGE_BYTES, maxPixels = MAX_IMAGE_PIXELS } = options;
-  if (bytes.length > maxBytes)
-    throw tooLarge(where, `has ${bytes.length} bytes; ${maxBytes} are the most`, 'Send a smaller file.');
+  const { maxBytes, maxPixels = MAX_IMAGE_PIXELS } = options;
+  checkImageBytes(bytes.length, where, maxBytes);
   const header = readImageHeader(bytes);
   if (header === null) {
     const name = otherFormat(bytes);

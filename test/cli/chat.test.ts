@@ -1,7 +1,12 @@
 /** `kvant chat` as a process: on a pipe, and on a terminal (that of `script`, from util-linux). */
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { picture } from '../setup/picture.js';
+import { toPng } from '../setup/png.js';
 import { kvant } from './kvant.js';
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
@@ -46,6 +51,31 @@ describe('kvant chat on a pipe', () => {
       expect.stringMatching(/^error There is no command \/nope\. See \/help\./),
       expect.stringMatching(/^error `temperature` cannot be hot\./),
       expect.stringMatching(/^error .* \/reset forgets the conversation\.$/),
+    ]);
+    expect(code).toBe(2);
+  });
+
+  it('a picture that cannot be decoded is named, and does not go before the next question', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'kvant-chat-'));
+    const [whole, cut] = [join(folder, 'whole.png'), join(folder, 'cut.png')];
+    const png = toPng(56, 56, picture(56, 56, 1).pixels);
+    writeFileSync(whole, png);
+    writeFileSync(cut, png.subarray(0, png.length / 2));
+    const lines = [`/image ${whole}`, `/image ${cut}`, 'What is in the picture?', '/image', 'And now?'];
+    const flags = ['--device', 'cpu', '--max-context', '512', '--max-tokens', '2', '--quiet'];
+    const { code, stdout, stderr } = await kvant(['chat', 'models/demo-vision', ...flags], {
+      input: lines.join('\n'),
+    });
+    rmSync(folder, { recursive: true });
+    expect(told(stderr)).toEqual([
+      expect.stringMatching(`^error ${cut} is no picture that can be read: it cannot be decoded`),
+    ]);
+    expect(stdout.split('\n')).toEqual([
+      `Before the next question: ${whole}`,
+      `Before the next question: ${whole}, ${cut}`,
+      `Before the next question: ${whole}`,
+      expect.stringMatching(/\w/),
+      '',
     ]);
     expect(code).toBe(2);
   });

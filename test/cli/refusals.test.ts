@@ -18,6 +18,25 @@ describe('the kvant command', () => {
     ['an unknown command', ['frobnicate'], 2, /no command "frobnicate".*unknown-command/s],
     ['an absent folder', ['generate', './nowhere', '--prompt', 'a'], 2, /nowhere/],
     ['an absent file', ['generate', demo, '--messages', './nowhere.json'], 2, /nowhere\.json/],
+    // Before anything is loaded, as all that is read.
+    [
+      'an absent picture',
+      ['generate', 'models/demo-vision', '--prompt', 'a', '--image', './nowhere.png'],
+      2,
+      /^error There is no file \.\/nowhere\.png\. \[image-unreadable\]\nfix /,
+    ],
+    [
+      'a picture that is none',
+      ['generate', 'models/demo-vision', '--prompt', 'a', '--image', 'README.md'],
+      2,
+      /^error README\.md is no picture that kvant knows\. \[unsupported-image\]\nfix /,
+    ],
+    [
+      'a folder as picture',
+      ['generate', 'models/demo-vision', '--prompt', 'a', '--image', 'docs'],
+      2,
+      /^error docs is no plain file\. \[image-unreadable\]\nfix /,
+    ],
     [
       'a context beyond the model',
       ['generate', demo, '--device', 'cpu', '--max-context', '999999', '--prompt', 'a'],

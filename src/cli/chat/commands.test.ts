@@ -1,4 +1,9 @@
-import { describe, expect, it } from 'vitest';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { picture } from '../../../test/setup/picture.js';
+import { toPng } from '../../../test/setup/png.js';
 import { KvantError } from '../../errors.js';
 import { chatHelp, runCommand } from './commands.js';
 import { Conversation } from './conversation.js';
@@ -17,6 +22,12 @@ function talk(): { conversation: Conversation; run: (line: string) => string | n
 }
 
 describe('commands of a chat', () => {
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'kvant-chat-'));
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+
   it('help names every command', () => {
     const { run } = talk();
     expect(run('/help')).toBe(chatHelp());
@@ -26,7 +37,8 @@ describe('commands of a chat', () => {
 
   it('pictures are put before the next question, shown and taken away', () => {
     const { conversation, run } = talk();
-    const file = import.meta.filename;
+    const file = join(folder, 'a picture.png');
+    writeFileSync(file, toPng(4, 4, picture(4, 4, 1).pixels));
     expect(run('/image')).toBe('There are no pictures.');
     expect(run(`/image ${file}`)).toBe(`Before the next question: ${file}`);
     expect(run(`/image "${file}"`)).toBe(`Before the next question: ${file}, ${file}`);
@@ -37,6 +49,10 @@ describe('commands of a chat', () => {
     expect(conversation.images).toEqual([]);
     for (const path of ['/nowhere.png', import.meta.dirname])
       expect(() => run(`/image ${path}`)).toThrow(expect.objectContaining({ code: 'image-unreadable' }));
+    expect(() => run(`/image ${import.meta.filename}`)).toThrow(
+      expect.objectContaining({ code: 'unsupported-image', where: import.meta.filename }),
+    );
+    expect(conversation.images).toEqual([]);
     const blind = { ...engine, info: { model: { modalities: ['text'] as const } } };
     const other = new Conversation(blind, new Settings({}));
     expect(() => runCommand(`/image ${file}`, other, {})).toThrow(

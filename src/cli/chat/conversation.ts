@@ -1,5 +1,4 @@
 /** A conversation with a model: what was said, under which system message and with which settings. */
-import { statSync } from 'node:fs';
 import type {
   ChatRequest,
   Delta,
@@ -9,7 +8,7 @@ import type {
   GenerationResult,
 } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
-import { withImages } from '../with-images.js';
+import { inFileNames, type NamedPicture, readPicture, withPictures } from '../picture-files.js';
 import type { Settings } from './settings.js';
 
 /** What a conversation needs of an engine. */
@@ -24,7 +23,7 @@ export class Conversation {
   system: string | undefined;
   readonly #engine: ChatEngine;
   #turns: EngineChatMessage[] = [];
-  #images: readonly string[] = [];
+  #pictures: readonly NamedPicture[] = [];
 
   constructor(engine: ChatEngine, settings: Settings, system?: string) {
     this.#engine = engine;
@@ -34,10 +33,10 @@ export class Conversation {
 
   /** Files of pictures that go before the next question. */
   get images(): readonly string[] {
-    return this.#images;
+    return this.#pictures.map(({ name }) => name);
   }
 
-  /** Errors: `unsupported-content` for a model that does not see, `image-unreadable`. */
+  /** Errors: `unsupported-content` for a model that does not see; those of `readPicture`. */
   addImage(path: string): void {
     if (!this.#engine.info.model.modalities.includes('image'))
       throw new KvantError('unsupported-content', 'This model reads text only.', {
@@ -45,31 +44,26 @@ export class Conversation {
         where: '/image',
         fix: 'Take a model that sees, such as models/demo-vision.',
       });
-    if (statSync(path, { throwIfNoEntry: false })?.isFile() !== true)
-      throw new KvantError('image-unreadable', `There is no file ${path}.`, {
-        kind: 'invalid-request',
-        where: '/image',
-        fix: 'Give the path of a picture.',
-      });
-    this.#images = [...this.#images, path];
+    this.#pictures = [...this.#pictures, readPicture(path)];
   }
 
   dropImages(): void {
-    this.#images = [];
+    this.#pictures = [];
   }
 
   /** Forgets what was said, and pictures for the next question; system message and settings stay. */
   reset(): void {
     this.#turns = [];
-    this.#images = [];
+    this.#pictures = [];
   }
 
   /**
    * Asks, and tells of the answer as it comes. What was stopped is remembered as far as it came; a question that was refused,
-   * or whose answer failed, is not, and its pictures wait for the next. Errors: whatever the engine refuses, or ends an answer with.
+   * or whose answer failed, is not, and its pictures wait for the next, but for one that was at fault. Errors: whatever the engine
+   * refuses, or ends an answer with.
    */
   async ask(text: string, signal: AbortSignal, tell: (delta: Delta) => void): Promise<GenerationResult> {
-    const question = { role: 'user', content: withImages(this.#images, text) };
+    const question = { role: 'user', content: withPictures(this.#pictures, text) };
     const system = this.system === undefined ? [] : [{ role: 'system', content: this.system }];
     const generation = this.#engine.chat({
       ...this.settings.sampling,
@@ -77,14 +71,25 @@ export class Conversation {
       templateOptions: this.settings.templateOptions,
       signal,
     });
-    for await (const delta of generation) {
-      tell(delta);
-      if (delta.error !== undefined) throw delta.error;
-    }
-    const result = await generation.result;
-    this.#images = [];
+    const result = await this.#answer(generation, tell);
+    this.#pictures = [];
     const thoughts = result.reasoning === '' ? {} : { reasoning_content: result.reasoning };
     this.#turns = [...this.#turns, question, { role: 'assistant', content: result.text, ...thoughts }];
     return result;
+  }
+
+  async #answer(generation: Generation, tell: (delta: Delta) => void): Promise<GenerationResult> {
+    try {
+      for await (const delta of generation) {
+        tell(delta);
+        if (delta.error !== undefined) throw delta.error;
+      }
+      return await generation.result;
+    } catch (error) {
+      const named = inFileNames(error, this.#pictures);
+      if (named !== error)
+        this.#pictures = this.#pictures.filter(({ name }) => name !== (named as KvantError).where);
+      throw named;
+    }
   }
 }
