@@ -121,8 +121,10 @@ async function main() {
   };
   new Uint32Array(memory.buffer, CONTROL + SPIN_TURNS, 1)[0] = 2000;
   const started = performance.now();
+  const packing = allocate(1 << 20);
   for (const stack of stacks) {
-    const pack = async (m) => packMatrix(memory, allocate(stackedBytes([m])), [m], { build });
+    const scratch = () => packing;
+    const pack = async (m) => packMatrix(memory, allocate(stackedBytes([m])), [m], { build, scratch });
     stack.matrices = [];
     for (let l = 0; l < layers; l++) for (const m of stack.layer) stack.matrices.push(await pack(m));
     stack.matrices.push(await pack(stack.head));

@@ -30,6 +30,16 @@ const { values: options } = parseArgs({
   },
 });
 const { source, out } = options;
+const sharedMemory = [
+  '--importMemory',
+  '--sharedMemory',
+  '--initialMemory',
+  '1',
+  '--maximumMemory',
+  '65536',
+  '--enable',
+  'threads',
+];
 const common = [
   '--optimize',
   '--optimizeLevel',
@@ -40,18 +50,11 @@ const common = [
   '--noAssert',
   '--runtime',
   'stub',
-  '--importMemory',
-  '--sharedMemory',
-  '--initialMemory',
-  '1',
-  '--maximumMemory',
-  '65536',
   '--enable',
   'simd',
   '--enable',
-  'threads',
-  '--enable',
   'bulk-memory',
+  ...sharedMemory,
 ];
 const allBuilds = [
   { name: 'kernels-simd', flags: ['--use', 'RELAXED=0', '--use', 'DOT=0'] },
@@ -94,15 +97,19 @@ await build(out, stamp, names, async (asc, folder) => {
     await compile(asc, join(source, 'index.ts'), join(folder, `${name}.wasm`), [...common, ...flags]);
 });
 
-// Small modules without shared memory: the resize of images, and what loading does to weights.
+// Small modules: the resize of images, and what loading does to weights. Packing works in the memories of the kernels.
 await smallModule('src/media/assembly', 'resize.ts', 'dist/media/wasm/resize.wasm');
-await smallModule('src/device/cpu/pack-assembly', 'index.ts', 'dist/device/cpu/pack-wasm/pack.wasm', [
-  'src/device/cpu/pack-kinds.ts',
-]);
-await smallModule('src/weights/assembly', 'unpack.ts', 'dist/weights/wasm/unpack.wasm');
+await smallModule('src/device/blocks/assembly', 'unpack.ts', 'dist/device/blocks/wasm/unpack.wasm');
+await smallModule('src/device/cpu/pack-assembly', 'index.ts', 'dist/device/cpu/pack-wasm/pack.wasm', {
+  more: [
+    'src/device/cpu/pack-kinds.ts',
+    ...['unpack', 'codes', 'subscales'].map((name) => `src/device/blocks/assembly/${name}.ts`),
+  ],
+  flags: sharedMemory,
+});
 
 /** `entry` of a folder, with what else it is made of. */
-async function smallModule(folder, entry, to, more = []) {
+async function smallModule(folder, entry, to, { more = [], flags = [] } = {}) {
   const own = (await readdir(join(root, folder))).filter((f) => f.endsWith('.ts')).sort();
   const hash = createHash('sha256').update(await readFile(fileURLToPath(import.meta.url)));
   for (const file of [...own.map((name) => join(folder, name)), ...more])
@@ -121,6 +128,7 @@ async function smallModule(folder, entry, to, more = []) {
       'simd',
       '--enable',
       'bulk-memory',
+      ...flags,
     ]),
   );
 }

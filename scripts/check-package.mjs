@@ -24,7 +24,7 @@ try {
     'dist/device/cpu/wasm/kernels-dot.wasm',
     'dist/device/cpu/pack-wasm/pack.wasm',
     'dist/media/wasm/resize.wasm',
-    'dist/weights/wasm/unpack.wasm',
+    'dist/device/blocks/wasm/unpack.wasm',
     'LICENSE',
     'README.md',
   ]) {

@@ -3,6 +3,8 @@
  * ever stands on the heap. The readers live in `weights/`; devices repack the pieces into their own layout.
  */
 
+import type { BlockType } from './blocks/unpackers.js';
+
 export const FLOAT_DTYPES = ['f32', 'f16', 'bf16'] as const;
 export type FloatDtype = (typeof FLOAT_DTYPES)[number];
 
@@ -104,6 +106,20 @@ export interface MatrixRows {
   readonly subscales?: Uint8Array;
 }
 
+/** Rows that lie in a file one after the other, each in one piece. */
+export interface StoredRows {
+  /** What a row is made of. */
+  readonly type: BlockType | 'floats';
+  /** Bytes of a row: no more than {@link wholeRowBytes} of it. */
+  readonly rowBytes: number;
+  /** Blocks of a row; 0 for floats. */
+  readonly rowBlocks: number;
+  /** Row `r` of the matrix is the row `of(r)` of each so many that are read, and their number is a multiple of it. Absent: as read. */
+  readonly order?: { readonly within: number; of(row: number): number } | undefined;
+  /** Rows `[start, end)`, as they are. `into` has their bytes, and may lie in shared memory. */
+  readInto(start: number, end: number, into: Uint8Array): Promise<void>;
+}
+
 /** A matrix `[rows, cols]` (out features × in features), readable by ranges of rows. */
 export interface MatrixSource {
   readonly name: string;
@@ -115,6 +131,8 @@ export interface MatrixSource {
    * `room` instead where that has `roomBytes` for the rows: it is the caller's, to be used for the next matrix too.
    */
   readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows>;
+  /** The same rows for a device that takes blocks apart, and looks for what is no number, itself. Not every source has them. */
+  readonly stored?: StoredRows | undefined;
 }
 
 /** A norm weight or a bias: small, so held whole. */

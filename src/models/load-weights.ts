@@ -15,8 +15,8 @@ export interface LoadProgress {
 /** Keys of the norms of heads: small, and calibration asks for them. */
 const HEAD_NORM = /[qk]-norm$/;
 
-/** While one is read another is repacked. */
-const MATRICES_AT_ONCE = 2;
+/** While two are read another is repacked. */
+const MATRICES_AT_ONCE = 3;
 
 /**
  * Starts the work on each in order, as many at once. When one fails no other is started, those under way are waited for,

@@ -3,7 +3,7 @@
  * Headers alone are read.
  */
 
-import { type MatrixSource, type VectorSource, wholeRowBytes } from '../device/weights.js';
+import { type MatrixSource, type StoredRows, type VectorSource, wholeRowBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
@@ -167,15 +167,20 @@ interface Rows {
 
 /** Some rows of a matrix as a matrix. */
 function rowsOf(whole: MatrixSource, { first, rows, every }: Rows): MatrixSource {
-  const { name, cols, format } = whole;
+  const { name, cols, format, stored } = whole;
   if (every > 1) {
     // From a multiple of `every` on, so that what is picked is a pattern of the rows.
-    const run = { first: first - (first % every), rows: rows * every, every: 1 };
-    return pickedRows(rowsOf(whole, run), { take: 1, of: every, from: first % every });
+    const all = { first: first - (first % every), rows: rows * every, every: 1 };
+    return pickedRows(rowsOf(whole, all), { take: 1, of: every, from: first % every });
   }
   const readRows: MatrixSource['readRows'] = (start, end, room) =>
     whole.readRows(first + start, first + end, room);
-  return { name, rows, cols, format, readRows };
+  const run = stored?.order?.within ?? 1;
+  if (stored === undefined || first % run !== 0 || rows % run !== 0)
+    return { name, rows, cols, format, readRows };
+  const readInto: StoredRows['readInto'] = (start, end, into) =>
+    stored.readInto(first + start, first + end, into);
+  return { name, rows, cols, format, readRows, stored: { ...stored, readInto } };
 }
 
 /** Masks, indices and empty tensors: nothing that was learnt. */

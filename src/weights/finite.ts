@@ -8,14 +8,18 @@ import { floatBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { decodeFloats } from './dtypes.js';
 
-/** The same matrix, which throws `weights-not-finite` where a row that is read holds NaN or an infinity. */
+/**
+ * The same matrix, which throws `weights-not-finite` where a row that is read holds NaN or an infinity. Who takes rows as they are
+ * stored looks for them itself.
+ */
 export function finiteMatrix(source: MatrixSource): MatrixSource {
-  const { name, rows, cols, format } = source;
+  const { name, rows, cols, format, stored } = source;
   return {
     name,
     rows,
     cols,
     format,
+    stored,
     async readRows(start, end, room) {
       const read = await source.readRows(start, end, room);
       for (const bytes of floatsOf(read, format)) {

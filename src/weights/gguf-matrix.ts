@@ -1,18 +1,20 @@
 /** A matrix of a GGUF file, read by ranges of rows and handed out in the layout that devices take. */
 
+import { unpackBlocks } from '../device/blocks/unpack.js';
+import type { BlockType } from '../device/blocks/unpackers.js';
 import {
   type MatrixFormat,
   type MatrixRows,
   type MatrixSource,
   roomBytes,
   roomRows,
+  type StoredRows,
   type VectorSource,
 } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { GgufFile } from './gguf.js';
 import { blockFormat, READ_TYPES } from './gguf-blocks.js';
 import type { GgufTensor } from './gguf-header.js';
-import { unpackBlocks } from './gguf-unpack.js';
 import { checkRows } from './stored-matrix.js';
 
 /** A tensor with the file that holds it. */
@@ -40,7 +42,7 @@ export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
 export interface RowOrder {
   /** Of the matrix, where the file has another number of them: some stand for several then. */
   readonly rows?: number;
-  /** Rows stay within runs of so many, and a run is read at once. Default: each is read where it is. */
+  /** Rows stay within runs of so many, all in the same order, and a run is read at once. Default: each is read where it is. */
   readonly within?: number;
   /** The row of the file. */
   of(row: number): number;
@@ -78,6 +80,7 @@ export class GgufMatrix implements MatrixSource {
   readonly rows: number;
   readonly cols: number;
   readonly format: MatrixFormat;
+  readonly stored: StoredRows | undefined;
   readonly #entry: GgufEntry;
   readonly #rowBytes: number;
   readonly #order: RowOrder | undefined;
@@ -100,6 +103,27 @@ export class GgufMatrix implements MatrixSource {
     this.#rowBytes = tensor.byteLength / rows;
     this.#order = order;
     this.#factor = factor;
+    this.stored = this.#stored();
+  }
+
+  /** Not of rows that have a number of their own beside their blocks, or lie anywhere in the file. */
+  #stored(): StoredRows | undefined {
+    const { cols, format } = this;
+    const { file, tensor } = this.#entry;
+    const order = this.#order;
+    if (format.kind === 'lut4' && format.scale === 'f32-e4m3') return undefined;
+    if (order !== undefined && (order.rows !== undefined || (order.within ?? 1) % 8 !== 0)) return undefined;
+    const floats = format.kind === 'float';
+    return {
+      type: floats ? 'floats' : (tensor.type.name as BlockType),
+      rowBytes: this.#rowBytes,
+      rowBlocks: floats ? 0 : cols / tensor.type.elements,
+      order: order && { within: order.within!, of: order.of },
+      readInto: async (start, end, into) => {
+        checkRows(this, start, end);
+        await file.readInto(tensor, start * this.#rowBytes, into);
+      },
+    };
   }
 
   async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
@@ -121,7 +145,7 @@ export class GgufMatrix implements MatrixSource {
     const blocks = file.staging.take(stored);
     const read = new Uint8Array(blocks, 0, stored);
     await this.#read(start, end, read);
-    unpackBlocks(tensor.type.name, read, (rows * this.cols) / tensor.type.elements, out);
+    unpackBlocks(tensor.type.name as BlockType, read, (rows * this.cols) / tensor.type.elements, out);
     file.staging.give(blocks);
     if (format.kind === 'lut4' && format.scale === 'f32-e4m3')
       await this.#writeFactors(start, end, out.scales!);

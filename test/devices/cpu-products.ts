@@ -223,6 +223,8 @@ interface KernelExports {
   run(commands: number, count: number, thread: number, threads: number): number;
 }
 
+const SCRATCH_BYTES = 1 << 20;
+
 /** A memory with the kernels of one build over it, and the simplest allocator there is. */
 export class Bench {
   readonly build: KernelBuild;
@@ -244,12 +246,18 @@ export class Bench {
   allocate(bytes: number): number {
     const at = this.#next;
     this.#next = Math.ceil((at + bytes) / 64) * 64;
-    if (this.#next > this.memory.buffer.byteLength) throw new Error('the test needs more memory');
+    if (this.#next > this.scratch(0)) throw new Error('the test needs more memory');
     return at;
   }
 
   clear(): void {
     this.#next = HEAP;
+  }
+
+  /** The end of the memory is kept for packing. */
+  scratch(bytes: number): number {
+    if (bytes > SCRATCH_BYTES) throw new Error('the test packs with more than it has');
+    return this.memory.buffer.byteLength - SCRATCH_BYTES;
   }
 
   f32(at: number, length: number): Float32Array {
@@ -262,7 +270,11 @@ export class Bench {
 
   async pack(parts: readonly MatrixSource[], bias?: readonly (VectorSource | null)[]): Promise<PackedMatrix> {
     const at = this.allocate(stackedBytes(parts));
-    return packMatrix(this.memory, at, parts, { build: this.build, ...(bias ? { bias } : {}) });
+    return packMatrix(this.memory, at, parts, {
+      build: this.build,
+      scratch: (size) => this.scratch(size),
+      ...(bias ? { bias } : {}),
+    });
   }
 
   /** Writes the commands of a product and returns where they and the result are. */

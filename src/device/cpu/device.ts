@@ -26,6 +26,7 @@ import { tableWords } from './linear-commands.js';
 import { machineBytes } from './machine-bytes.js';
 import { MemorySet } from './memory.js';
 import { packedBytes, packMatrix, stackedBytes } from './pack.js';
+import { PackScratch } from './pack-scratch.js';
 import { ThreadPool } from './pool.js';
 import { CpuProgram } from './program.js';
 import { CpuMatrix, CpuVector, foreign } from './resident.js';
@@ -66,6 +67,7 @@ export class CpuDevice implements Device {
   readonly #threads: ThreadPool;
   readonly #programs = new Set<CpuProgram>();
   readonly #staging = new Staging();
+  readonly #scratch: PackScratch;
   #plans = 0;
 
   /** The threads start meanwhile: a program is compiled when they run, or not at all. */
@@ -81,6 +83,7 @@ export class CpuDevice implements Device {
       spinTurns: spinTurns(threads, cores, besideGpu),
       onMemory: (memory) => early.pool?.addMemory(memory),
     });
+    this.#scratch = new PackScratch(this.#set);
     this.#threads = new ThreadPool({ kernels, threads, memories: this.#set.all });
     early.pool = this.#threads;
     this.info = {
@@ -115,10 +118,12 @@ export class CpuDevice implements Device {
     const set = this.#set;
     const place = set.allocate(stackedBytes(parts), options.group);
     const { memory, at } = place;
+    this.#scratch.begin();
     try {
       const packed = await packMatrix(memory.memory, at, parts, {
         build: this.#kernels.relaxed ? 'relaxed' : 'simd',
         staging: this.#staging,
+        scratch: (bytes) => this.#scratch.at(memory, bytes),
         ...(options.bias === undefined ? {} : { bias: options.bias }),
         ...(options.onBytes === undefined ? {} : { onBytes: options.onBytes }),
       });
@@ -132,6 +137,8 @@ export class CpuDevice implements Device {
     } catch (error) {
       set.free(place);
       throw error;
+    } finally {
+      this.#scratch.end();
     }
   }
 

@@ -54,6 +54,11 @@ export class DeviceMemory {
     return this.limit - HEAP - this.#usedBytes;
   }
 
+  /** Grows for so many bytes beside those in use, once: each time that a memory grows all threads are told. */
+  reserve(bytes: number): void {
+    this.#grow(Math.min(HEAP + this.#usedBytes + bytes, this.limit));
+  }
+
   /** The address of a new range, or −1 if there is no room for it. */
   tryAllocate(bytes: number): number {
     const size = roundUp(Math.max(bytes, 1));
@@ -193,6 +198,7 @@ export class MemorySet {
         `The model and its KV need ${total} bytes, the machine has ${this.#options.totalBytes}.`,
       );
     }
+    const wanted = new Map<number, number>();
     let memory = 0;
     let left = room - this.memory(0).bytes;
     this.#groups = groupBytes.map((bytes, group) => {
@@ -208,6 +214,10 @@ export class MemorySet {
       left -= bytes;
       return memory;
     });
+    this.#groups.forEach((memory, group) => {
+      wanted.set(memory, (wanted.get(memory) ?? 0) + groupBytes[group]!);
+    });
+    for (const [index, bytes] of wanted) this.memory(index).reserve(bytes);
   }
 
   /** A range in the memory of a placement group; in a later one, or any, if that is full. */

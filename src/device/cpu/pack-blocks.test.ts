@@ -13,6 +13,9 @@ const FORMATS: readonly MatrixFormat[] = [
   { kind: 'affine', bits: 6, groupSize: 32, dtype: 'f16' },
 ];
 
+const memory = new WebAssembly.Memory({ initial: 16, maximum: 16, shared: true });
+const PLACE = { memory, at: 1 << 19, scratch: () => 64 };
+
 /** All blocks of rows that come in pieces of so many, and the factors of all rows. */
 function packed(
   rows: MatrixRows,
@@ -21,11 +24,10 @@ function packed(
   format: MatrixFormat,
   pieces: readonly number[],
 ): number[] {
-  const out: number[] = [];
   const factors: number[] = [];
-  const packer = new BlockPacker(cols, format, 'relaxed', (first, blocks, found) => {
+  const bytes = new Uint8Array(memory.buffer).fill(0xaa);
+  const packer = new BlockPacker(cols, format, 'relaxed', PLACE, (first, found) => {
     expect(first).toBe(factors.length);
-    out.push(...blocks);
     factors.push(...found);
   });
   const one = rowBytes(cols, format);
@@ -50,7 +52,12 @@ function packed(
   }
   packer.finish();
   expect(factors).toHaveLength(count);
-  return [...out, ...factors];
+  const end = PLACE.at + packer.blockSpan(count);
+  // Nothing is written around them.
+  expect([...bytes.subarray(PLACE.at - 16, PLACE.at), ...bytes.subarray(end, end + 16)]).toEqual(
+    new Array(32).fill(0xaa),
+  );
+  return [...bytes.subarray(PLACE.at, end), ...factors];
 }
 
 describe('blocks of rows', () => {
@@ -74,15 +81,13 @@ describe('blocks of rows', () => {
     ];
     const halves = new Uint16Array(rows.flat().map(halfBits));
     const found: number[] = [];
-    let blocks = new Uint8Array();
-    const packer = new BlockPacker(12, { kind: 'float', dtype: 'f16' }, 'simd', (_, bytes, factors) => {
-      blocks = bytes.slice();
+    const packer = new BlockPacker(12, { kind: 'float', dtype: 'f16' }, 'simd', PLACE, (_, factors) => {
       found.push(...factors);
     });
     packer.add({ data: new Uint8Array(halves.buffer) }, 3);
     packer.finish();
     expect(found).toEqual([2 ** -10, 1, 2 ** -9]);
-    const stored = new Uint16Array(blocks.buffer);
+    const stored = new Uint16Array(memory.buffer, PLACE.at, 8 * 12);
     rows.forEach((row, r) => {
       // Of a column: words r of `row r << 16 | row r + 4`.
       const bits = Uint16Array.from(row, (_, c) => stored[8 * c + 2 * r + 1]!);
@@ -96,7 +101,7 @@ describe('blocks of rows', () => {
   it('gives NaN for a row that holds what is no number', () => {
     const factorsOf = (format: MatrixFormat, rows: MatrixRows): number[] => {
       const out: number[] = [];
-      const packer = new BlockPacker(32, format, 'simd', (_, __, factors) => out.push(...factors));
+      const packer = new BlockPacker(32, format, 'simd', PLACE, (_, factors) => out.push(...factors));
       packer.add(rows, 2);
       packer.finish();
       return out;

@@ -1,7 +1,6 @@
-/** Blocks of 8 rows (pack-layout.ts), packed in WebAssembly: rows are copied in, and blocks out. */
-import { readFileSync } from 'node:fs';
-import { workerUrl } from '../../worker-url.js';
-import type { MatrixFormat, MatrixRows, RowBytes } from '../weights.js';
+/** Blocks of 8 rows (pack-layout.ts), packed in WebAssembly where they stay: rows are copied beside them, or lie there as they were read. */
+import { SPARE, UNPACKERS } from '../blocks/unpackers.js';
+import type { MatrixFormat, MatrixRows, RowBytes, StoredRows } from '../weights.js';
 import { floatBytes, hasMinima, rowBytes } from '../weights.js';
 import {
   HEAD_HALVES,
@@ -15,33 +14,21 @@ import {
 } from './pack-kinds.js';
 import type { KernelBuild } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, CHUNK } from './pack-layout.js';
+import { type PackModule, packModule } from './pack-module.js';
 
-interface PackModule {
-  readonly memory: WebAssembly.Memory;
-  packCodes(
-    ...numbers: [
-      ...[blocks: number, cols: number, bits: number, head: number, tail: number, unit: number],
-      ...[relaxed: number, shifted: number, data: number, scales: number, scaleRow: number],
-      ...[biases: number, biasRow: number, subscales: number, subRow: number],
-      ...[room: number, to: number, factors: number],
-    ]
-  ): void;
-  packFloats(
-    ...numbers: [
-      ...[blocks: number, cols: number, bytes: number, shifted: number],
-      ...[data: number, to: number, factors: number],
-    ]
-  ): void;
-}
-
-const PAGE = 65_536;
-/** What is read behind an array at most. */
-const SPARE = 16;
 /** Rows that are packed at once have about so many bytes: they stay in the caches of a core. */
 const BATCH_BYTES = 65_536;
 
-/** Blocks that are done, valid until the next are packed. `first` is a row, `factors` has one of each that is real: NaN where it holds what is no number. */
-export type BlockSink = (first: number, blocks: Uint8Array, factors: Float32Array) => void;
+export interface PackPlace {
+  readonly memory: WebAssembly.Memory;
+  /** Where the first block goes. */
+  readonly at: number;
+  /** The address of so many bytes of that memory, for work that is done before anything else is: nothing stays in them. */
+  readonly scratch: (bytes: number) => number;
+}
+
+/** Of rows that are packed, the first of them by its number; NaN for those that hold what is no number. Valid until the next. */
+export type FactorSink = (first: number, factors: Float32Array) => void;
 
 /** What lies between the codes. */
 interface Metas {
@@ -77,129 +64,171 @@ const LUT4_METAS = {
   'f32-e4m3': { head: HEAD_NONE, tail: TAIL_TWO_BYTES, unit: CHUNK, shifted: false },
 } as const;
 
-/** Where the arrays of a batch of rows lie in the module's memory. */
+/** Where the arrays of a batch of rows lie in scratch. */
 interface Places {
+  /** Rows as they are stored. */
+  readonly stored: number;
   readonly data: number;
   readonly scales: number;
   readonly biases: number;
   readonly subscales: number;
   readonly room: number;
-  readonly out: number;
   readonly factors: number;
-  readonly end: number;
+  /** Of rows within a run. */
+  readonly order: number;
 }
-
-let shared: PackModule | undefined;
 
 /** Packs rows in order, whatever pieces they come in. */
 export class BlockPacker {
   readonly #cols: number;
   readonly #format: MatrixFormat;
   readonly #relaxed: boolean;
-  readonly #sink: BlockSink;
+  readonly #place: PackPlace;
+  readonly #module: PackModule;
+  readonly #sink: FactorSink;
   readonly #one: RowBytes;
+  readonly #size: number;
   readonly #batch: number;
-  readonly #places: Places;
   /** Rows that do not fill a block yet. */
   readonly #waiting: MatrixRows[] = [];
   #row = 0;
 
-  constructor(cols: number, format: MatrixFormat, build: KernelBuild, sink: BlockSink) {
+  constructor(cols: number, format: MatrixFormat, build: KernelBuild, place: PackPlace, sink: FactorSink) {
     this.#cols = cols;
     this.#format = format;
     this.#relaxed = build === 'relaxed';
+    this.#place = place;
+    this.#module = packModule(place.memory);
     this.#sink = sink;
     this.#one = rowBytes(cols, format);
+    this.#size = blockBytes(cols, format);
     const { data, scales, biases, subscales } = this.#one;
     const blocks = Math.floor(BATCH_BYTES / (BLOCK_ROWS * (data + scales + biases + subscales)));
     this.#batch = BLOCK_ROWS * Math.max(1, blocks);
-    this.#places = this.#layOut();
   }
 
-  /** Takes `count` rows, and hands on the blocks that they fill. They are copied: their memory may change afterwards. */
+  /** Takes `count` rows, and packs the blocks that they fill. They are copied: their memory may change afterwards. */
   add(rows: MatrixRows, count: number): void {
     let at = 0;
     while (at < count && this.#waiting.length > 0) {
       this.#waiting.push(copied(rows, at++, this.#one));
       if (this.#waiting.length === BLOCK_ROWS) this.#packWaiting();
     }
+    const places = this.#layOut();
     for (const whole = count - ((count - at) % BLOCK_ROWS); at < whole; ) {
       const some = Math.min(this.#batch, whole - at);
-      this.#copyIn(rows, at, some, 0);
-      this.#pack(some);
+      this.#copyIn(rows, at, some, 0, places);
+      this.#pack(some, places);
       at += some;
     }
     for (; at < count; at++) this.#waiting.push(copied(rows, at, this.#one));
   }
 
-  /** Hands on the last block, whose missing rows are zeros. */
+  /** Bytes that blocks of so many rows take. */
+  blockSpan(rows: number): number {
+    return Math.ceil(rows / BLOCK_ROWS) * this.#size;
+  }
+
+  /**
+   * Takes the next rows, no rows waiting for others, as they were read to the end of the bytes that their blocks will take: a block
+   * is written where rows have been read from already. Only the last of all may be no whole blocks.
+   */
+  addStored({ type, rowBytes: stored, rowBlocks, order }: StoredRows, count: number): void {
+    const within = order?.within ?? BLOCK_ROWS;
+    const batch = Math.max(1, Math.floor(this.#batch / within)) * within;
+    const places = this.#layOut(batch, stored, within);
+    const module = this.#module;
+    if (order !== undefined) {
+      const rows = Uint32Array.from({ length: within }, (_, row) => order.of(row));
+      new Uint32Array(this.#place.memory.buffer, places.order, within).set(rows);
+    }
+    let from = this.#place.at + this.blockSpan(this.#row) + this.blockSpan(count) - count * stored;
+    for (let done = 0; done < count; done += batch) {
+      const some = Math.min(batch, count - done);
+      if (some % BLOCK_ROWS !== 0) this.#memory().fill(0, places.stored, places.room);
+      const here = (to: number): number => {
+        if (order === undefined) module.copy(from, stored, some, to);
+        else module.gather(from, stored, some, to, places.order, within);
+        return to;
+      };
+      if (type === 'floats') {
+        here(places.data);
+        this.#pack(some, places);
+      } else if (type === 'Q4_0' || type === 'Q4_1' || type === 'IQ4_NL') {
+        this.#packNibbles(here(places.stored), some, type === 'Q4_1', places);
+      } else {
+        const blocks = order === undefined ? from : here(places.stored);
+        UNPACKERS[type](module, some * rowBlocks, { ...places, blocks });
+        this.#pack(some, places);
+      }
+      from += some * stored;
+    }
+  }
+
+  /** Packs the last block, whose missing rows are zeros. */
   finish(): void {
     if (this.#waiting.length > 0) this.#packWaiting();
   }
 
   #packWaiting(): void {
-    const { data, out } = this.#places;
+    const places = this.#layOut();
     const count = this.#waiting.length;
-    if (count < BLOCK_ROWS) this.#memory().fill(0, data, out);
-    for (const [slot, row] of this.#waiting.splice(0).entries()) this.#copyIn(row, 0, 1, slot);
-    this.#pack(count);
+    if (count < BLOCK_ROWS) this.#memory().fill(0, places.data, places.room);
+    for (const [slot, row] of this.#waiting.splice(0).entries()) this.#copyIn(row, 0, 1, slot, places);
+    this.#pack(count, places);
   }
 
   /** Rows to slots of the batch. */
-  #copyIn(rows: MatrixRows, first: number, count: number, slot: number): void {
+  #copyIn(rows: MatrixRows, first: number, count: number, slot: number, places: Places): void {
     const memory = this.#memory();
     const copy = (from: Uint8Array | undefined, size: number, at: number): void => {
       if (from !== undefined)
         memory.set(from.subarray(first * size, (first + count) * size), at + slot * size);
     };
     const { data, scales, biases, subscales } = this.#one;
-    copy(rows.data, data, this.#places.data);
-    copy(rows.scales, scales, this.#places.scales);
-    copy(rows.biases, biases, this.#places.biases);
-    copy(rows.subscales, subscales, this.#places.subscales);
+    copy(rows.data, data, places.data);
+    copy(rows.scales, scales, places.scales);
+    copy(rows.biases, biases, places.biases);
+    copy(rows.subscales, subscales, places.subscales);
   }
 
   /** Packs what is in the first `rows` slots. */
-  #pack(rows: number): void {
-    const { data, scales, biases, subscales, room, out, factors } = this.#places;
-    const { memory, packCodes, packFloats } = packModule();
+  #pack(rows: number, places: Places): void {
+    const { data, scales, biases, subscales, room, factors } = places;
     const format = this.#format;
     const cols = this.#cols;
     const one = this.#one;
     const blocks = Math.ceil(rows / BLOCK_ROWS);
-    const found = new Float32Array(memory.buffer, factors, rows).fill(1);
+    const to = this.#place.at + this.blockSpan(this.#row);
+    const found = new Float32Array(this.#place.memory.buffer, factors, rows).fill(1);
     if (format.kind === 'float') {
       const shifted = format.dtype === 'f16' ? 1 : 0;
-      packFloats(blocks, cols, floatBytes(format.dtype), shifted, data, out, factors);
+      this.#module.packFloats(blocks, cols, floatBytes(format.dtype), shifted, data, to, factors);
     } else {
       const { head, tail, unit, shifted } = metasOf(format);
       // Exponents are scales of a byte, which lie where subscales do elsewhere.
       const bytes = one.subscales > 0 ? [subscales, one.subscales] : [scales, one.scales];
-      packCodes(
+      this.#module.packCodes(
         ...([blocks, cols, format.bits, head, tail, unit, this.#relaxed ? 1 : 0, shifted ? 1 : 0] as const),
-        ...([
-          data,
-          scales,
-          one.scales,
-          biases,
-          one.biases,
-          bytes[0]!,
-          bytes[1]!,
-          room,
-          out,
-          factors,
-        ] as const),
+        ...([data, scales, one.scales, biases, one.biases, bytes[0]!, bytes[1]!, room, to, factors] as const),
       );
-      if (format.kind === 'lut4') this.#byteFactors(format.scale, found);
+      if (format.kind === 'lut4') this.#byteFactors(format.scale, found, places);
     }
-    const size = blockBytes(cols, format);
-    this.#sink(this.#row, new Uint8Array(memory.buffer, out, blocks * size), found);
+    this.#sink(this.#row, found);
+    this.#row += rows;
+  }
+
+  /** The same of blocks as they are stored. */
+  #packNibbles(from: number, rows: number, pairs: boolean, { factors }: Places): void {
+    const to = this.#place.at + this.blockSpan(this.#row);
+    const blocks = Math.ceil(rows / BLOCK_ROWS);
+    this.#module.packNibbles(blocks, this.#cols, pairs ? 1 : 0, this.#relaxed ? 1 : 0, from, to, factors);
+    this.#sink(this.#row, new Float32Array(this.#place.memory.buffer, factors, rows));
     this.#row += rows;
   }
 
   /** Of scales of a byte the largest is no number; beside floats of 8 bits a row has a number of its own. */
-  #byteFactors(scale: keyof typeof LUT4_METAS, factors: Float32Array): void {
-    const { scales, subscales } = this.#places;
+  #byteFactors(scale: keyof typeof LUT4_METAS, factors: Float32Array, { scales, subscales }: Places): void {
     const memory = this.#memory();
     const holds = (at: number, size: number, row: number, byte: number): boolean =>
       memory.subarray(at + row * size, at + (row + 1) * size).includes(byte);
@@ -216,42 +245,41 @@ export class BlockPacker {
     }
   }
 
-  #layOut(): Places {
-    let end = PAGE;
+  /** Scratch is asked for anew each time: others may have had more of it since. `stored`: bytes of a row as it is stored, `order` rows. */
+  #layOut(rows = this.#batch, stored = 0, order = 0): Places {
+    let end = 0;
     const take = (bytes: number): number => {
       const at = end;
       end += Math.ceil((bytes + SPARE) / SPARE) * SPARE;
       return at;
     };
     const { data, scales, biases, subscales } = this.#one;
-    const rows = this.#batch;
-    return {
+    const offsets = {
+      stored: take(rows * stored),
       data: take(rows * data),
       scales: take(rows * scales),
       biases: take(rows * biases),
       subscales: take(rows * subscales),
       room: take(this.#format.kind === 'float' ? 0 : BLOCK_ROWS * this.#cols),
-      out: take((rows / BLOCK_ROWS) * blockBytes(this.#cols, this.#format)),
       factors: take(rows * 4),
-      end,
+      order: take(order * 4),
+    };
+    const at = this.#place.scratch(end);
+    return {
+      stored: at + offsets.stored,
+      data: at + offsets.data,
+      scales: at + offsets.scales,
+      biases: at + offsets.biases,
+      subscales: at + offsets.subscales,
+      room: at + offsets.room,
+      factors: at + offsets.factors,
+      order: at + offsets.order,
     };
   }
 
-  /** The memory of the module, which all packers share: nothing stays in it between two calls. */
   #memory(): Uint8Array {
-    const { memory } = packModule();
-    const missing = this.#places.end - memory.buffer.byteLength;
-    if (missing > 0) memory.grow(Math.ceil(missing / PAGE));
-    return new Uint8Array(memory.buffer);
+    return new Uint8Array(this.#place.memory.buffer);
   }
-}
-
-function packModule(): PackModule {
-  shared ??= new WebAssembly.Instance(
-    new WebAssembly.Module(readFileSync(workerUrl('./pack-wasm/pack.wasm', import.meta.url))),
-    {},
-  ).exports as unknown as PackModule;
-  return shared;
 }
 
 function copied(rows: MatrixRows, row: number, one: RowBytes): MatrixRows {

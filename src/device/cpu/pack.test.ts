@@ -41,7 +41,11 @@ describe('packing', () => {
     const { source } = testMatrix(9, 64, { kind: 'affine', bits: 4, groupSize: 64, dtype: 'bf16' }, 2);
     let bytes = 0;
     const at = device.allocate(stackedBytes([source]));
-    await packMatrix(device.memory, at, [source], { build: 'simd', onBytes: (n) => (bytes += n) });
+    await packMatrix(device.memory, at, [source], {
+      build: 'simd',
+      scratch: (size) => device.scratch(size),
+      onBytes: (n) => (bytes += n),
+    });
     expect(bytes).toBe(9 * (32 + 4));
   });
 });

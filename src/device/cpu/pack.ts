@@ -1,7 +1,7 @@
 /** Loading of matrices into the layout of pack-layout.ts, a piece at a time. */
 import { KvantError } from '../../errors.js';
 import { Staging } from '../staging.js';
-import type { MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../weights.js';
+import type { MatrixFormat, MatrixRows, MatrixSource, StoredRows, VectorSource } from '../weights.js';
 import { columnUnit, holdsRows, roomBytes, sameFormat, wholeRowBytes } from '../weights.js';
 import { BlockPacker } from './pack-blocks.js';
 import type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
@@ -10,14 +10,11 @@ import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.j
 export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 export { packedBytes } from './pack-layout.js';
 
-/** A `WebAssembly.Memory`. Its buffer is looked up anew for every block: a memory that grows gets a new one. */
-export interface PackMemory {
-  readonly buffer: ArrayBufferLike;
-}
-
 export interface PackOptions {
   /** Which wasm build will read it. */
   readonly build: KernelBuild;
+  /** The address of so many bytes of the memory, which nothing else uses until they are asked for again. */
+  readonly scratch: (bytes: number) => number;
   /** One for each part, null where a part has none. */
   readonly bias?: readonly (VectorSource | null)[];
   /** Rooms to read into. */
@@ -42,7 +39,7 @@ export function stackedBytes(parts: readonly MatrixSource[]): number {
  * meanwhile, but not shrink.
  */
 export async function packMatrix(
-  memory: PackMemory,
+  memory: WebAssembly.Memory,
   at: number,
   parts: readonly MatrixSource[],
   options: PackOptions,
@@ -88,7 +85,7 @@ function runsOf(parts: readonly MatrixSource[]): Run[] {
 }
 
 async function packSegment(
-  memory: PackMemory,
+  memory: WebAssembly.Memory,
   segment: PackedSegment,
   parts: readonly MatrixSource[],
   biases: readonly (VectorSource | null)[],
@@ -99,32 +96,92 @@ async function packSegment(
   const size = blockBytes(cols, format);
   const padded = blockCount(rows) * BLOCK_ROWS;
   const tail = new Float32Array(padded * 2);
-  const packer = new BlockPacker(cols, format, options.build, (first, blocks, factors) => {
-    const odd = factors.findIndex(Number.isNaN);
-    if (odd >= 0) throw notFinite(parts, first + odd);
-    new Uint8Array(memory.buffer).set(blocks, segment.at + (first / BLOCK_ROWS) * size);
-    tail.set(factors, first);
-  });
-  const { staging = new Staging() } = options;
+  const { scratch } = options;
+  const packer = new BlockPacker(
+    cols,
+    format,
+    options.build,
+    { memory, at: segment.at, scratch },
+    (first, factors) => {
+      let sum = 0;
+      for (let i = 0; i < factors.length; i++) sum += factors[i]!;
+      // A factor is no infinity, but where a row of NVFP4 has one.
+      if (!Number.isFinite(sum)) {
+        const odd = factors.findIndex((factor) => !Number.isFinite(factor));
+        if (odd >= 0) throw notFinite(parts, first + odd);
+      }
+      tail.set(factors, first);
+    },
+  );
   let row = 0;
   for (const [index, part] of parts.entries()) {
     const bias = biases[index];
     if (bias) tail.set(checkedBias(await bias.read(), bias.name, part), padded + row);
-    const rowBytes = wholeRowBytes(cols, format);
-    const piece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes / BLOCK_ROWS)) * BLOCK_ROWS;
-    const room = staging.take(roomBytes(cols, format, Math.min(piece, part.rows)));
-    for (let start = 0; start < part.rows; start += piece) {
-      const end = Math.min(part.rows, start + piece);
-      const data = await part.readRows(start, end, room);
-      checkPiece(part, data, end - start);
-      packer.add(data, end - start);
-      options.onBytes?.((end - start) * rowBytes);
-    }
-    staging.give(room);
+    const { stored } = part;
+    const whole = row % BLOCK_ROWS === 0 && (part.rows % BLOCK_ROWS === 0 || index === parts.length - 1);
+    if (stored !== undefined && whole && stored.rowBytes * BLOCK_ROWS <= size)
+      await packStored(packer, part, stored, memory, segment.at + packer.blockSpan(row), options);
+    else await packRows(packer, part, options);
     row += part.rows;
   }
   packer.finish();
   new Float32Array(memory.buffer, segment.at + blockCount(rows) * size, tail.length).set(tail);
+}
+
+/** Rows that their source hands out in arrays. */
+async function packRows(packer: BlockPacker, part: MatrixSource, options: PackOptions): Promise<void> {
+  const { cols, format } = part;
+  const { staging = new Staging() } = options;
+  const rowBytes = wholeRowBytes(cols, format);
+  const piece = pieceRows(rowBytes);
+  const room = staging.take(roomBytes(cols, format, Math.min(piece, part.rows)));
+  for (let start = 0; start < part.rows; start += piece) {
+    const end = Math.min(part.rows, start + piece);
+    const data = await part.readRows(start, end, room);
+    checkPiece(part, data, end - start);
+    packer.add(data, end - start);
+    options.onBytes?.((end - start) * rowBytes);
+  }
+  staging.give(room);
+}
+
+/**
+ * Rows that are read to where their blocks will be. A piece is read while the one before is packed: the first touch of fresh memory
+ * takes longer than the copy, and is not this thread's then.
+ */
+async function packStored(
+  packer: BlockPacker,
+  part: MatrixSource,
+  stored: StoredRows,
+  memory: WebAssembly.Memory,
+  at: number,
+  options: PackOptions,
+): Promise<void> {
+  const within = stored.order?.within ?? BLOCK_ROWS;
+  const piece = Math.max(1, Math.floor(pieceRows(stored.rowBytes) / within)) * within;
+  const end = (start: number): number => Math.min(part.rows, start + piece);
+  const read = (start: number): Promise<void> => {
+    const bytes = (end(start) - start) * stored.rowBytes;
+    const to = new Uint8Array(memory.buffer, at + packer.blockSpan(end(start)) - bytes, bytes);
+    return stored.readInto(start, end(start), to);
+  };
+  let next = read(0);
+  try {
+    for (let start = 0; start < part.rows; start += piece) {
+      await next;
+      if (end(start) < part.rows) next = read(end(start));
+      packer.addStored(stored, end(start) - start);
+      options.onBytes?.((end(start) - start) * wholeRowBytes(part.cols, part.format));
+    }
+  } finally {
+    // The memory is somebody else's once this has failed.
+    await next.catch(() => {});
+  }
+}
+
+/** Rows of a piece: whole blocks. */
+function pieceRows(rowBytes: number): number {
+  return Math.max(1, Math.floor(PIECE_BYTES / rowBytes / BLOCK_ROWS)) * BLOCK_ROWS;
 }
 
 function checkParts(parts: readonly MatrixSource[]): void {

@@ -23,6 +23,8 @@ const GROUP = 64;
 const CHECKED = [1, 2, 4, 15];
 const TIMED = 24;
 const MOST_PAGES = 64;
+/** More than so small matrices are packed with. */
+const SCRATCH_BYTES = 1 << 18;
 
 interface KernelExports {
   run(commands: number, count: number, thread: number, threads: number): number;
@@ -43,8 +45,10 @@ export async function probeDot(
   };
   const sources = [randomMatrix(4), randomMatrix(8)];
   const matrices = [];
+  const scratch = allocate(SCRATCH_BYTES);
   for (const source of sources) {
-    matrices.push(await packMatrix(memory, allocate(stackedBytes([source])), [source], { build: 'relaxed' }));
+    const at = allocate(stackedBytes([source]));
+    matrices.push(await packMatrix(memory, at, [source], { build: 'relaxed', scratch: () => scratch }));
   }
   const x = allocate(TIMED * COLS * 4);
   new Float32Array(memory.buffer, x, TIMED * COLS).set(boundaryRows());

@@ -1,13 +1,14 @@
 // Blocks of 8 rows of floats (../pack-layout.ts): columns of f32, or words r of `row r << 16 | row r + 4`.
-import { scaleHalves } from './metas';
+import { finiteFactor, scaleHalves } from './metas';
 
 export function packFloats(
   blocks: u32, cols: u32, bytes: u32, shifted: bool, data: usize, to: usize, factors: usize,
 ): void {
   const row = cols * bytes;
   for (let b: u32 = 0; b < blocks; b++, data += row << 3, factors += 32) {
-    if (shifted) {
-      for (let r: u32 = 0; r < 8; r++) store<f32>(factors + (r << 2), scaleHalves(data + r * row, row, 0, 0));
+    for (let r: u32 = 0; r < 8; r++) {
+      const at = data + r * row;
+      store<f32>(factors + (r << 2), shifted ? scaleHalves(at, row, 0, 0) : finiteFactor(at, row, bytes));
     }
     to = bytes == 4 ? words(data, cols, to) : halves(data, cols, to);
   }

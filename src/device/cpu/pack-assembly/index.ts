@@ -1,6 +1,6 @@
 /**
- * Rows of weights into packed blocks (../pack-layout.ts). A module of its own, without shared memory: the host copies rows in, calls,
- * and copies blocks out (../pack-blocks.ts).
+ * Rows of weights into packed blocks (../pack-layout.ts), within a memory of the device: rows stand where they were read, or in scratch,
+ * and blocks are written where they stay (../pack-blocks.ts).
  */
 import { packFloats as floats } from './floats';
 import { chunkNibbles, chunkPlanes, widenRow } from './planes';
@@ -8,6 +8,11 @@ import {
   HEAD_NONE, HEAD_PAIRS, TAIL_BYTE, TAIL_HALVES, TAIL_PAIRS, TAIL_TWO_BYTES, TAIL_WIDE,
 } from '../pack-kinds';
 import { pairs, rowHalves, scaleHalves, twoBytes, oneByte, wide } from './metas';
+
+export {
+  nibbles, fives, bytes, k2, k3, k4, k5, k6, iq4xs, mxfp4, nvfp4,
+} from '../../blocks/assembly/unpack';
+export { packNibbles } from './nibble-blocks';
 
 const BLOCK_ROWS: u32 = 8;
 const CHUNK: u32 = 32;
@@ -70,7 +75,20 @@ export function packCodes(
 
 /** Packs blocks of 8 rows of floats: f32, f16 (`shifted`) or bf16. As packCodes. */
 export function packFloats(
-  blocks: u32, cols: u32, bytes: u32, shifted: bool, data: usize, to: usize, factors: usize,
+  blocks: u32, cols: u32, size: u32, shifted: bool, data: usize, to: usize, factors: usize,
 ): void {
-  floats(blocks, cols, bytes, shifted, data, to, factors);
+  floats(blocks, cols, size, shifted, data, to, factors);
+}
+
+/** Rows of `size` bytes to where they are packed from. */
+export function copy(from: usize, size: u32, rows: u32, to: usize): void {
+  memory.copy(to, from, size * rows);
+}
+
+/** The same, in another order within runs of `within` rows: row r is the one that `order` says of it, as u32. */
+export function gather(from: usize, size: u32, rows: u32, to: usize, order: usize, within: u32): void {
+  for (let first: u32 = 0; first < rows; first += within, from += size * within) {
+    for (let r: u32 = 0; r < within; r++, to += size)
+      memory.copy(to, from + size * load<u32>(order + (r << 2)), size);
+  }
 }

@@ -60,6 +60,16 @@ export function scaleHalves(one: usize, oneBytes: u32, other: usize, otherBytes:
   return reinterpret<f32>((127 - shift) << 23);
 }
 
+/** The factor of a row of f32 or bf16 numbers: 1, or NaN where one is an infinity or NaN. */
+export function finiteFactor(at: usize, row: u32, bytes: u32): f32 {
+  if (bytes == 2) return largestHalf(at, row) >= 0x7f80 ? f32.NaN : 1;
+  const mask = i32x4.splat(0x7fffffff);
+  let most = i32x4.splat(0);
+  // Columns come in fours.
+  for (const end = at + row; at < end; at += 16) most = i32x4.max_s(most, v128.and(v128.load(at), mask));
+  return v128.any_true(i32x4.ge_s(most, i32x4.splat(0x7f800000))) ? f32.NaN : 1;
+}
+
 /** Bits of the largest magnitude. */
 function largestHalf(at: usize, bytes: u32): u32 {
   const end = at + bytes;

@@ -8,7 +8,7 @@ function put(to: usize, v: v128, relaxed: bool): void {
 
 /** Four steps of rows 0…3 (words of x0…x3), as a vector a step; a plane of `width` bits takes 4 / width steps a vector. */
 @inline
-function putSteps(x0: v128, x1: v128, x2: v128, x3: v128, width: i32, relaxed: bool, to: usize): usize {
+export function putSteps(x0: v128, x1: v128, x2: v128, x3: v128, width: i32, relaxed: bool, to: usize): usize {
   const a = v128.shuffle<u32>(x0, x1, 0, 4, 1, 5);
   const b = v128.shuffle<u32>(x2, x3, 0, 4, 1, 5);
   const c = v128.shuffle<u32>(x0, x1, 2, 6, 3, 7);

@@ -1,6 +1,6 @@
-// Blocks of GGUF taken apart (../gguf-blocks.ts, ../gguf-k-blocks.ts, ../gguf-lut-blocks.ts say what they hold): scales, minima and
-// subscales as they are, codes as one bit stream, lowest code in the lowest bits. The host copies blocks in and arrays out
-// (../gguf-unpack.ts). Buffers have 16 bytes to spare at their ends.
+// Blocks of GGUF taken apart (weights/gguf-blocks.ts says what they hold): scales, minima and subscales as they are, codes as one bit
+// stream, lowest code in the lowest bits. Part of two modules: of one for all devices, where the host copies blocks in and arrays out
+// (../unpack.ts), and of the one that packs rows for the CPU. Buffers have 16 bytes to spare at their ends.
 import { bit, halfBytes, highs, lows, pack } from './codes';
 import { centredSixBits, iq4Scales, sixBitPairs } from './subscales';
 
