@@ -3,8 +3,8 @@
  *
  * Everything that headers can tell is checked before a byte of weights is read: missing, misshapen and extra
  * tensors are refused at no cost. Then the device is told what will come (placement groups: the embedding, each layer
- * with its KV, the head), and the matrices are loaded one by one, so that no more than one piece of one tensor
- * is on the heap.
+ * with its KV, the head), and the matrices are loaded in order, a few at once, so that no more than a piece of each of
+ * them is on the heap.
  */
 
 import type { Device, PlacementGroup, Vector } from '../device/device.js';

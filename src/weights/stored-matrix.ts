@@ -7,6 +7,7 @@ import {
   roomBytes,
   roomRows,
   rowBytes,
+  type StoredRows,
 } from '../device/weights.js';
 import type { SafetensorsFile, TensorInfo } from './safetensors.js';
 
@@ -22,6 +23,8 @@ export class StoredMatrix implements MatrixSource {
   readonly rows: number;
   readonly cols: number;
   readonly format: MatrixFormat;
+  /** Floats alone: of codes, scales lie elsewhere. */
+  readonly stored: StoredRows | undefined;
   readonly #parts: readonly StoredEntry[];
   readonly #factors: (() => Promise<Float32Array>) | undefined;
   #buffer: ArrayBuffer | undefined;
@@ -44,6 +47,14 @@ export class StoredMatrix implements MatrixSource {
     this.format = format;
     this.#parts = parts;
     this.#factors = factors;
+    if (format.kind !== 'float') return;
+    const [{ file, tensor }] = parts as [StoredEntry];
+    const size = rowBytes(cols, format).data;
+    const readInto: StoredRows['readInto'] = async (start, end, into) => {
+      checkRows(this, start, end);
+      await file.readInto(tensor, start * size, into);
+    };
+    this.stored = { type: 'floats', rowBytes: size, rowBlocks: 0, readInto };
   }
 
   /** Each part begins at a multiple of 16 bytes, so that typed arrays can be laid over it. */

@@ -22,7 +22,7 @@ const WIDTHS = {
 };
 const MB = 1e6;
 
-it('reads every piece into one of two rooms', async () => {
+it('reads every piece into one of three rooms', async () => {
   await using checkpoint = await Checkpoint.open(MODEL);
   await using device = await createCpuDevice({ threads: 1 });
   const rooms = new Set<ArrayBufferLike>();
@@ -48,7 +48,7 @@ it('reads every piece into one of two rooms', async () => {
   expect(pieces).toBeGreaterThan(40);
   // A room that is too small for a later matrix is given up for a larger one.
   const bytes = [...rooms].reduce((sum, room) => sum + room.byteLength, 0);
-  expect(rooms.size).toBeLessThanOrEqual(4);
+  expect(rooms.size).toBeLessThanOrEqual(6);
   expect(bytes).toBeLessThan(10 * MB);
   expect(model.parameterBytes).toBeGreaterThan(3 * bytes);
   // Weights as they were stored, with the factors and paddings of their rows.
