@@ -28,7 +28,7 @@ interface Packed {
   }[];
 }
 const { sampling, animations } = readPacked(
-  fileURLToPath(new URL('../../test/fixtures/videos.json.gz', import.meta.url)),
+  fileURLToPath(new URL('../../test/fixtures/videos.json.br', import.meta.url)),
 ) as Packed;
 
 const qwen2 = readVideoProcessor({}, 'Qwen2VLVideoProcessor', { patchSize: 14, mergeSize: 2 });

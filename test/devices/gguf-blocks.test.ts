@@ -12,7 +12,7 @@ import { record, rowsStep, runOnce, withProgram } from './run.js';
 
 type Fixture = Record<string, { readonly blocks: string; readonly values: string }>;
 /** Made by gguf-py (scripts/fixtures/gguf_blocks.py): scales of 0, subnormal ones, negative ones, large ones. */
-const fixture = readPacked('test/fixtures/weights/gguf-blocks.json.gz') as Fixture;
+const fixture = readPacked('test/fixtures/weights/gguf-blocks.json.br') as Fixture;
 const IDS: Record<string, number> = {
   ...{ Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 },
   ...{ Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14, IQ4_NL: 20, IQ4_XS: 23, MXFP4: 39, NVFP4: 40 },

@@ -51,7 +51,7 @@ interface Answer {
   readonly continuation: readonly number[];
   readonly margins: readonly number[];
 }
-const { towers, answers, animations } = readPacked(join(ROOT, 'test/fixtures/videos.json.gz')) as {
+const { towers, answers, animations } = readPacked(join(ROOT, 'test/fixtures/videos.json.br')) as {
   towers: Readonly<Record<string, Tower>>;
   answers: Readonly<Record<string, readonly Answer[]>>;
   animations: readonly { name: string; base64: string; size: [number, number]; frames: string[] }[];

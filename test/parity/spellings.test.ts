@@ -15,7 +15,7 @@ import { createReferenceDevice } from './reference-device.js';
 import { expectedCases, largestDifference, MODEL_FIXTURES, Runner } from './runner.js';
 import { buildSpelling, type Spelling } from './spelling.js';
 
-const { cases } = readPacked(join(MODEL_FIXTURES, 'spellings.json.gz')) as {
+const { cases } = readPacked(join(MODEL_FIXTURES, 'spellings.json.br')) as {
   cases: Readonly<Record<string, Spelling>>;
 };
 

@@ -9,7 +9,7 @@ import { readPacked } from '../fixtures/read-packed.js';
 import { picture } from '../setup/picture.js';
 import { untilIdle } from './serving.js';
 
-const { animations } = readPacked(new URL('../fixtures/videos.json.gz', import.meta.url)) as {
+const { animations } = readPacked(new URL('../fixtures/videos.json.br', import.meta.url)) as {
   animations: readonly { name: string; base64: string; size: [number, number]; frames: string[] }[];
 };
 const fileOf = (name: string): Buffer =>

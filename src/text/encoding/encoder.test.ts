@@ -31,7 +31,7 @@ interface Kind {
   }[];
 }
 
-const fixture = readPacked('test/fixtures/text/tokenizer-kinds.json.gz') as Fixture;
+const fixture = readPacked('test/fixtures/text/tokenizer-kinds.json.br') as Fixture;
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
 /** mulberry32, as in the script. */
