@@ -152,7 +152,9 @@ export function expertLinear(p: usize, thread: u32, threads: u32): void {
   const chosen = load<u32>(pairs);
   const room = load<u32>(p, 80);
   const panel = load<u32>(p, 76) + thread * room;
-  const piece = min(pieceBlocks(blocks * chosen, size, load<u32>(pairs, 4), threads), blocks);
+  // Of an expert's rows, on the average.
+  const each = (load<u32>(pairs, 4) + chosen - 1) / max<u32>(chosen, 1);
+  const piece = min(pieceBlocks(blocks * chosen, size, each, threads), blocks);
   const pieces = (blocks + piece - 1) / piece;
   memory.copy(q, p, PRODUCT_BYTES);
   store<u32>(q, n, 8);

@@ -15,9 +15,14 @@ import { finish, finish4, finishTile } from './matmul-results';
 import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
 import { scalePanel } from './scale-panel';
 
-/** Bytes of weights a thread works on at a time when some rows share them: they stay in its caches. */
+/** Bytes of weights a thread works on at a time when several tiles of rows share them: they stay in its caches. */
 // @ts-ignore: decorator
 @inline const PIECE_BYTES: u32 = 24576;
+/** Most rows of a tile of integerTiles and floatPiece. */
+// @ts-ignore: decorator
+@inline const TILE_ROWS: u32 = 4;
+// @ts-ignore: decorator
+@inline const PAGE_BYTES: u32 = 4096;
 /**
  * Most rows that pass a panel before the next block; more are split evenly. With more, activations come from beyond the
  * second cache, and so do the cache lines of the results of which the block before has written one half.
@@ -74,7 +79,8 @@ export function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u3
   const eighth = blocks / (threads * 8);
   // Whole wide tiles, where there are enough of them for all threads.
   const fair = eighth < 3 ? 2 : (eighth + 2) & ~3;
-  if (rows == 1) return fair;
+  // One tile of rows reads every block once.
+  if (rows <= TILE_ROWS) return fair;
   return min(fair, max<u32>(2, PIECE_BYTES / size & ~1));
 }
 
@@ -183,6 +189,15 @@ function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): vo
   for (let r = row; r < rows; r += 4) integerTiles(p, first, end, r, rows);
 }
 
+/**
+ * Blocks between those that a tile reads side by side, of `most`. The farther apart, the longer each of these places is read on and on, as
+ * what fetches memory ahead wants it; nor shall all of them come to the end of a page at once.
+ */
+// @ts-ignore: decorator
+@inline function apart(most: u32, size: u32): u32 {
+  return most > 1 && (most * size) % PAGE_BYTES == 0 ? most - 1 : most;
+}
+
 /** Up to 4 rows from row r on. */
 function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
   const at = load<u32>(p);
@@ -201,12 +216,16 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
     }
   } else if (n == 2) {
     if (RELAXED && isPaired(format)) {
-      for (; b + 1 < end; b += 2) {
-        integers2x2(format, at + b * size, size, x, cols, group, dtype);
-        finish(p, r, b, s0, s1);
-        finish(p, r, b + 1, s2, s3);
-        finish(p, r + 1, b, s4, s5);
-        finish(p, r + 1, b + 1, s6, s7);
+      while (b + 1 < end) {
+        const far = apart((end - b) >> 1, size);
+        for (const until = b + far; b < until; b++) {
+          integers2x2(format, at + b * size, far * size, x, cols, group, dtype);
+          finish(p, r, b, s0, s1);
+          finish(p, r, b + far, s2, s3);
+          finish(p, r + 1, b, s4, s5);
+          finish(p, r + 1, b + far, s6, s7);
+        }
+        b += far;
       }
     }
     for (; b < end; b++) {
@@ -215,17 +234,25 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
       finish(p, r + 1, b, s2, s3);
     }
   } else {
-    for (; b + 3 < end; b += 4) {
-      integers1x4(format, at + b * size, size, x, cols, group, dtype);
-      finish(p, r, b, s0, s1);
-      finish(p, r, b + 1, s2, s3);
-      finish(p, r, b + 2, s4, s5);
-      finish(p, r, b + 3, s6, s7);
+    while (b + 3 < end) {
+      const far = apart((end - b) >> 2, size);
+      for (const until = b + far; b < until; b++) {
+        integers1x4(format, at + b * size, far * size, x, cols, group, dtype);
+        finish(p, r, b, s0, s1);
+        finish(p, r, b + far, s2, s3);
+        finish(p, r, b + 2 * far, s4, s5);
+        finish(p, r, b + 3 * far, s6, s7);
+      }
+      b += 3 * far;
     }
-    for (; b + 1 < end; b += 2) {
-      integers1x2(format, at + b * size, size, x, cols, group, dtype);
-      finish(p, r, b, s0, s1);
-      finish(p, r, b + 1, s2, s3);
+    while (b + 1 < end) {
+      const far = apart((end - b) >> 1, size);
+      for (const until = b + far; b < until; b++) {
+        integers1x2(format, at + b * size, far * size, x, cols, group, dtype);
+        finish(p, r, b, s0, s1);
+        finish(p, r, b + far, s2, s3);
+      }
+      b += far;
     }
     if (b < end) {
       integers1x1(format, at + b * size, size, x, cols, group, dtype);
