@@ -5,7 +5,8 @@
 //
 // DIR as for compare-cpu.mjs. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
 // that reads as many bytes for a token, and the ratio says what is lost beside that. A turn is a prompt of 16 tokens for each row and
-// `--tokens` of decoding, of which only the time counts in which every row decodes: our rows begin one after the other, so give them time. Prints quartiles of tokens a second, and the ratios ours / theirs.
+// `--tokens` of decoding, of which only the time counts in which every row decodes. Rows begin one after the other: where the first has ended
+// before the last begins, the turns become twice as long, up to 480 tokens. Prints quartiles of tokens a second, and the ratios ours / theirs.
 import { writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { fileURLToPath } from 'node:url';
@@ -34,9 +35,13 @@ const { values: flags } = parseArgs({
 });
 const peer = peerFolder(flags.peer);
 const PROMPT = 16;
+/** Tokens that a row has room for, and most tokens of a turn. */
+const CONTEXT = 512;
+const MOST_TOKENS = 480;
 const rowsList = flags.rows.split(',').map(Number);
 const most = Math.max(...rowsList);
-const [tokens, threads, seconds] = [flags.tokens, flags.threads, flags.seconds].map(Number);
+const [asked, threads, seconds] = [flags.tokens, flags.threads, flags.seconds].map(Number);
+const few = Math.min(asked, MOST_TOKENS);
 const promptOf = (row, turn) =>
   Array.from({ length: PROMPT }, (_, i) => 300 + ((i * 7919 + row * 131 + turn * 31) % 20_000));
 
@@ -46,17 +51,28 @@ else await side(flags.side === 'ours' ? await ours() : await theirs());
 async function control() {
   const sides = await startSides(fileURLToPath(import.meta.url));
   const samples = Object.fromEntries(rowsList.map((rows) => [rows, sides.map(() => [])]));
+  const lengths = Object.fromEntries(rowsList.map((rows) => [rows, few]));
   const end = Date.now() + 1000 * seconds;
   for (let turn = 0; Date.now() < end; turn++) {
     for (const rows of rowsList) {
       // Either begins as often.
       for (const i of turn % 2 === 0 ? [0, 1] : [1, 0]) {
-        const took = await sides[i].turn({ rows, turn });
+        const took = await sides[i].turn({ rows, turn, tokens: lengths[rows] });
         if (took !== null) samples[rows][i].push(took);
+        else lengths[rows] = Math.min(2 * lengths[rows], MOST_TOKENS);
       }
     }
   }
   for (const side of sides) side.stop();
+  for (const rows of rowsList) {
+    const without = ['kvant', 'llama.cpp'].filter((_, i) => samples[rows][i].length === 0);
+    if (without.length === 0) continue;
+    console.error(
+      `With ${rows} rows of ${without.join(' and ')} no turn had all of them decode at once, the last of ${lengths[rows]} tokens. ` +
+        `Give more --seconds, or --tokens up to ${MOST_TOKENS}, or fewer --rows.`,
+    );
+    process.exit(1);
+  }
   const words = [
     ['median', 0.5],
     ['upper quartile', 0.75],
@@ -88,13 +104,13 @@ async function control() {
 
 /** Answers each message with the tokens a second of one turn. */
 async function side(one) {
-  for (const rows of rowsList) await one(rows, 0);
-  answerTurns(({ rows, turn }) => one(rows, turn));
+  for (const rows of rowsList) await one(rows, 0, few);
+  answerTurns(({ rows, turn, tokens }) => one(rows, turn, tokens));
 }
 
 async function ours() {
-  const engine = await openOurs(flags.shapes, threads, { maxRows: most, maxContext: 512 });
-  return async (rows, turn) => {
+  const engine = await openOurs(flags.shapes, threads, { maxRows: most, maxContext: CONTEXT });
+  return async (rows, turn, tokens) => {
     const times = await Promise.all(
       Array.from({ length: rows }, async (_, row) => {
         const own = [];
@@ -114,7 +130,7 @@ async function theirs() {
   const contexts = new Map();
   for (const rows of rowsList) {
     const context = await model.createContext({
-      contextSize: PROMPT + tokens + 16,
+      contextSize: CONTEXT,
       sequences: rows,
       batchSize: 512,
       flashAttention: true,
@@ -125,7 +141,7 @@ async function theirs() {
       Array.from({ length: rows }, () => context.getSequence()),
     );
   }
-  return async (rows, turn) => {
+  return async (rows, turn, tokens) => {
     const sequences = contexts.get(rows);
     for (const [row, sequence] of sequences.entries()) {
       await sequence.clearHistory();
