@@ -59,7 +59,7 @@ describe('configs of models that see', () => {
     ['muse-glimmer', 'projector_hidden_act', 'tanh', 'model-config-unsupported'],
     ['muse-glimmer', 'vision.num_attention_heads', 3, 'model-config'],
     ['muse-glimmer', 'vision.layer_types', ['window_attention'], 'model-config'],
-    ['muse-glimmer', 'vision.layer_types', Array(3).fill('sliding_attention'), 'model-config'],
+    ['muse-glimmer', 'vision.layer_types', Array(2).fill('sliding_attention'), 'model-config'],
     ['muse-glimmer', 'vision.pos_emb_width', 8, 'model-config-unsupported'],
     ['muse-glimmer', 'vision.pos_emb_width', null, 'model-config-unsupported'],
     ['muse-glimmer', 'vision.merge_size', 3, 'model-config-unsupported'],
