@@ -220,13 +220,19 @@ async function main() {
 async function work() {
   const { memory, modules, reader, control, thread, threads } = workerData;
   const imports = { env: { memory, abort: () => {} } };
-  const kernels = modules.map((m) => new WebAssembly.Instance(m, imports).exports);
+  let kernels;
+  let current;
   const { read } = new WebAssembly.Instance(reader, imports).exports;
   let epoch = 0;
   parentPort.on('message', (message) => {
     if (message === null) {
       parentPort.close();
       return;
+    }
+    // Made anew where another took turns, for the constants of all lie in the one memory; compiled code is the module's.
+    if (message.module !== undefined && message.module !== current) {
+      current = message.module;
+      kernels = new WebAssembly.Instance(modules[current], imports).exports;
     }
     // All start together.
     epoch++;
@@ -239,8 +245,7 @@ async function work() {
       const [from, bytes] = message.read;
       const share = Math.floor(bytes / threads / 256) * 256;
       read(from + thread * share, share);
-    } else if (!kernels[message.module].run(message.at, message.count, thread, threads))
-      throw new Error('a thread died');
+    } else if (!kernels.run(message.at, message.count, thread, threads)) throw new Error('a thread died');
     parentPort.postMessage(performance.now() - start);
   });
 }

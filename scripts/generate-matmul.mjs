@@ -114,6 +114,9 @@ const constant = (name, type, value) =>
 for (const centre of new Set(FORMATS.flatMap((f) => centreOf(f) ?? [])))
   constant(`LESS${centre}`, 'f32', `-${centre}`);
 constant('FIFTEEN', 'i16', 15);
+constant('E8M0_LEAST', 'i16', '0x20');
+constant('E8M0_NEXT', 'i16', '0x40');
+constant('E8M0_ONE', 'i16', '0x80');
 constant('E4M3_MAGNITUDE', 'i16', '0x7f0');
 constant('E4M3_SIGN', 'i16', '-0x8000');
 constant('E4M3_ONE', 'i16', '119 << 7');
@@ -286,6 +289,14 @@ function metas(depth, format, b, pointer, biases = true) {
         `e = i16x8.add(v128.and(i16x8.shl(c${k}1, 4), v128.load(E4M3_MAGNITUDE)), v128.load(E4M3_ONE));`,
       );
     }
+    if (kind === 'exponents') {
+      // 2^(e − 128), for the table has the numbers twice, as the high halves of floats: for 0 and 1 no normal numbers.
+      emit(
+        depth,
+        `e = i16x8.min_u(i16x8.add(i16x8.shl(c${k}1, 5), v128.load(E8M0_LEAST)), v128.load(E8M0_NEXT));`,
+        `e = i16x8.max_s(i16x8.sub(i16x8.shl(c${k}1, 7), v128.load(E8M0_ONE)), e);`,
+      );
+    }
     if (minima) {
       const second = format.group === 32 ? `v128.load8x8_u(${at}, 8)` : `i16x8.shr_u(c${k}1, 4)`;
       emit(depth, `d${k}1 = ${second};`);
@@ -301,12 +312,8 @@ function metas(depth, format, b, pointer, biases = true) {
         if (biases) emit(depth, `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-format.centre}));`);
         continue;
       }
-      if (kind === 'exponents') {
-        // 2^(e − 128), for the table has the numbers twice: for 0 and 1 no normal number, and made of one.
-        const by = 'v128.bitselect(f32x4.splat(0.25), f32x4.splat(0.5), i32x4.eq(e, i32x4.splat(0)))';
-        emit(depth, `e = ${integers(half, `c${k}1`, 'u')};`);
-        emit(depth, `${c} = f32x4.mul(i32x4.shl(i32x4.max_s(e, i32x4.splat(1)), 23), ${by});`);
-      } else if (kind !== 'halves')
+      if (kind === 'exponents') emit(depth, `${c} = ${zip(h, 'e')};`);
+      else if (kind !== 'halves')
         emit(depth, `${c} = f32x4.mul(S${k}${h}, f32x4.convert_i32x4_s(${integers(half, `c${k}1`, 's')}));`);
       if (minima)
         emit(
@@ -450,7 +457,8 @@ function integerTile(format, m, b) {
   if (format.table === 'IQ4') declare(1, [...each(m, b, 't'), ...range(m).map((r) => `y${r}`)]);
   for (const mask of bits === 8 ? [15] : fieldMasks(bits))
     emit(1, `const ${maskName(mask)} = v128.load(${maskName(mask).toUpperCase()});`);
-  const centre = centreOf(format);
+  // Where a scale times it may overflow it stays with the scale, as in a panel.
+  const centre = format.kind === 'exponents' ? undefined : centreOf(format);
   emit(1, 'const ones = v128.load(ONES);');
   emit(1, `for (let g: u32 = 0; g < cols; g += ${chunked(format) ? 32 : 'group'}) {`);
   declare(2, each(m, b, 'a'));
@@ -559,7 +567,7 @@ function integerTile(format, m, b) {
         loop(3, pass, range(b));
         widen(3, pass.times);
         if (twice) {
-          metas(3, format, b, 't', false);
+          metas(3, format, b, 't', centre === undefined);
           addGroup(3);
         }
       }
@@ -606,7 +614,7 @@ function integerTile(format, m, b) {
         if (RUN[bits] === 8) clear(3);
         loop(3, 4 * half, 4 * half + 4);
         if (RUN[bits] === 8) widen(3, 1);
-        metas(3, format, b, 't', false);
+        metas(3, format, b, 't', centre === undefined);
         addGroup(3);
       }
     } else {
@@ -618,7 +626,7 @@ function integerTile(format, m, b) {
   for (const k of range(b)) emit(3, `w${k} += ${bits * 32 + (twice ? format.metaBytes : 0)};`);
   emit(2, '}');
   if (!twice) {
-    if (chunked(format)) metas(2, format, b, 'w', false);
+    if (chunked(format)) metas(2, format, b, 'w', centre === undefined);
     else scalesAndBiases(2, b, 'w');
     addGroup(2);
   }
