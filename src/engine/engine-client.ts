@@ -18,6 +18,7 @@ import { closed, opened } from './open-engines.js';
 import type { CoreRequest } from './sequence.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
 import type { EngineOptions, EngineStats, LoadProgress } from './types.js';
+import { givenAway } from './vision/patched-image.js';
 import { withResolvers } from './with-resolvers.js';
 
 export class EngineClient {
@@ -104,7 +105,7 @@ export class EngineClient {
     }
     this.#streams.set(request.id, stream);
     this.#holdProcess();
-    this.#transport!.post({ type: 'add', request });
+    this.#transport!.post({ type: 'add', request }, givenAway(request.pictures ?? []));
   }
 
   cancel(request: number): void {

@@ -8,7 +8,8 @@ import type { FromHost, ToHost } from './messages.js';
 import { endOf } from './thread.js';
 
 export interface Transport {
-  post(message: ToHost): void;
+  /** `given`: buffers of the message that its sender does without from now on. */
+  post(message: ToHost, given?: ArrayBuffer[]): void;
   /** Whether the thread keeps the process alive; at first it does. */
   hold(busy: boolean): void;
   /** Frees the thread. Only after `closed` or `failed`, or to abandon everything. */
@@ -47,7 +48,7 @@ export function workerTransport(
   const over = endOf(worker);
   if (over !== null) queueMicrotask(() => crashed(over.what, over.cause));
   return {
-    post: (message) => worker.postMessage(message),
+    post: (message, given = []) => worker.postMessage(message, given),
     hold: (busy) => (busy ? worker.ref() : worker.unref()),
     end: async () => {
       ending = true;

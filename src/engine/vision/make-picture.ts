@@ -11,20 +11,14 @@ export interface MadePicture {
   /** Of pixels, size and processor: eight words. */
   readonly digest: Uint32Array;
   readonly grid: ImageGrid;
-  /** `[rows · cols, patchValues]`, in shared memory: posting it copies nothing. */
-  readonly patches: Float32Array;
+  /** `[rows · cols, patchValues]`, in memory of its own. */
+  readonly patches: Float32Array<ArrayBuffer>;
   /** Those of the second of two frames of a video, likewise. Absent: a still picture. */
-  readonly second?: Float32Array;
+  readonly second?: Float32Array<ArrayBuffer>;
 }
 
 export const digestWords = (hash: Buffer): Uint32Array =>
   Uint32Array.from({ length: 8 }, (_, i) => hash.readUInt32BE(i * 4));
-
-export function shared(values: Float32Array): Float32Array {
-  const out = new Float32Array(new SharedArrayBuffer(values.byteLength));
-  out.set(values);
-  return out;
-}
 
 /** Errors: those of `decodeImage`, and `invalid-image` of the processor. */
 export async function makePicture(
@@ -39,5 +33,5 @@ export async function makePicture(
     .update('\0')
     .update(image.pixels)
     .digest();
-  return { digest: digestWords(hash), grid, patches: shared(processor.patches(image)) };
+  return { digest: digestWords(hash), grid, patches: new Float32Array(processor.patches(image)) };
 }

@@ -5,7 +5,7 @@ import { decodeImage } from '../../media/decode.js';
 import { decodeFrames } from '../../media/decode-frames.js';
 import type { RgbImage } from '../../media/image.js';
 import type { ImageGrid, VideoProcessor } from '../../media/processor.js';
-import { DIGEST_VERSION, digestWords, type MadePicture, shared } from './make-picture.js';
+import { DIGEST_VERSION, digestWords, type MadePicture } from './make-picture.js';
 
 /** A picture's file or pixels, and the field that it came in. */
 export interface NamedFrame {
@@ -65,7 +65,7 @@ function pair(
   return {
     digest: digestWords(hash),
     grid,
-    patches: shared(processor.patches(first, grid)),
-    ...(first === second ? {} : { second: shared(processor.patches(second, grid)) }),
+    patches: new Float32Array(processor.patches(first, grid)),
+    ...(first === second ? {} : { second: new Float32Array(processor.patches(second, grid)) }),
   };
 }

@@ -8,6 +8,7 @@ import { readProcessor, readVideoProcessor, type VideoProcessorName } from '../.
 import { asKvantError } from '../core-errors.js';
 import { type MadePicture, makePicture } from './make-picture.js';
 import { type FilmFrames, makeVideo } from './make-video.js';
+import { givenAway } from './patched-image.js';
 
 interface Asked {
   readonly where: string;
@@ -47,10 +48,12 @@ async function make(asked: ToPictureWorker): Promise<readonly MadePicture[]> {
 }
 
 port.on('message', async (asked: ToPictureWorker) => {
-  const post = (message: FromPictureWorker): void => port.postMessage(message);
+  const post = (message: FromPictureWorker, given: ArrayBuffer[] = []): void =>
+    port.postMessage(message, given);
   post({ type: 'begun' });
   try {
-    post({ type: 'made', pictures: await make(asked) });
+    const pictures = await make(asked);
+    post({ type: 'made', pictures }, givenAway(pictures));
   } catch (error) {
     post({ type: 'failed', error: serializeError(asKvantError(error)) });
   }

@@ -14,10 +14,10 @@ export interface PromptPicture {
   /** Of pixels, size and processor: eight words. */
   readonly digest: Uint32Array;
   readonly grid: PatchGrid;
-  /** `[rows · cols, patchValues]`, in shared memory. */
-  readonly patches: Float32Array;
-  /** Those of the second of two frames of a video, in shared memory. Default: a still picture. */
-  readonly second?: Float32Array;
+  /** `[rows · cols, patchValues]`, in memory of its own, which goes to the engine's thread. */
+  readonly patches: Float32Array<ArrayBuffer>;
+  /** Those of the second of two frames of a video, likewise. Default: a still picture. */
+  readonly second?: Float32Array<ArrayBuffer>;
   /** Two frames of a video that turn by their time. */
   readonly film?: Film;
   /** Its first token in the prompt, and how many it has: rows of features. */
