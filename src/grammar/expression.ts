@@ -1,6 +1,6 @@
 /**
- * What may be written, as an expression: the form that schemas, regular expressions, grammars and the formats of tool calls are
- * turned into, and that automata are made of (compile.ts). Plain data. `yes` or `no`, then any number of exclamation marks:
+ * What may be written, as an expression: the form that schemas, regular expressions, grammars and the formats of tool calls
+ * become, and that automata are made of (compile.ts). Plain data. `yes` or `no`, then any number of exclamation marks:
  *
  *     sequence(choice(text('yes'), text('no')), repeat(text('!'), 0, null))
  */

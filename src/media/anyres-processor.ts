@@ -124,7 +124,7 @@ export class AnyresProcessor implements ImageProcessor {
     return { rows: side, cols: side, tiles: { rows, cols, whole: true, kept } };
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     const { tile, patchSize, filter, background } = this.settings;
     const grid = this.grid(image.width, image.height);
     const out = new Float32Array(patchCount(grid) * 3 * patchSize ** 2);

@@ -66,7 +66,7 @@ export class Gemma4Processor implements ImageProcessor {
     });
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     return wholePatches(image, this.grid(image.width, image.height), this.settings, this.#tables);
   }
 }

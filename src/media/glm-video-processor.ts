@@ -112,7 +112,7 @@ class GlmVideoProcessor implements VideoProcessor {
     return this.#sizes.grid(frames + (frames % 2), width, height);
   }
 
-  patches(frame: RgbImage, grid: ImageGrid): Float32Array {
+  patches(frame: RgbImage, grid: ImageGrid): Float32Array<ArrayBuffer> {
     return this.#sizes.patches(frame, grid);
   }
 }

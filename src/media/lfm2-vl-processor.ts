@@ -90,7 +90,7 @@ export class Lfm2VlProcessor implements ImageProcessor {
     return { rows: side, cols: side, tiles: { ...counts, whole: tiles.whole, wholeGrid: whole } };
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     const { patchSize, filter } = this.settings;
     const grid = this.grid(image.width, image.height);
     const out = new Float32Array(patchCount(grid) * 3 * patchSize ** 2);

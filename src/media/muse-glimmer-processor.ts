@@ -1,7 +1,7 @@
 /** The processor of Muse Glimmer: pictures keep their ratio as well as whole tokens allow, and have so many at most. */
-import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
 import {
+  checkPixels,
   type ImageGrid,
   type ImageProcessor,
   type PixelValues,
@@ -66,17 +66,13 @@ export class MuseGlimmerProcessor implements ImageProcessor {
   }
 
   grid(width: number, height: number): ImageGrid {
-    if (!(width > 0 && height > 0))
-      throw new KvantError('invalid-image', `An image of ${width} × ${height} pixels.`, {
-        kind: 'invalid-request',
-        fix: 'Send an image that has pixels.',
-      });
+    checkPixels(width, height);
     const { patchSize, mergeSize, mostTokens } = this.settings;
     const [rows, cols] = tokenGrid(width, height, patchSize * mergeSize, mostTokens);
     return { rows: rows * mergeSize, cols: cols * mergeSize };
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     return wholePatches(image, this.grid(image.width, image.height), this.settings, this.#tables);
   }
 }

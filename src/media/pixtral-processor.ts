@@ -58,7 +58,7 @@ export class PixtralProcessor implements ImageProcessor {
     );
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     return wholePatches(image, this.grid(image.width, image.height), this.settings, this.#tables);
   }
 }

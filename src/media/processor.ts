@@ -1,5 +1,6 @@
 /** What an image processor is: from a decoded picture to the patches that a tower takes. */
 
+import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
 import type { ResizeFilter } from './resize-weights.js';
 
@@ -42,8 +43,20 @@ export interface ImageProcessor {
   readonly settings: object;
   /** Patches that a picture of so many pixels becomes. Errors: `invalid-image`. */
   grid(width: number, height: number): ImageGrid;
-  /** `[patches, 3 · patch²]`: normalised, in the order channel, row, column; tile by tile. Which patch follows which is the processor's. */
-  patches(image: RgbImage): Float32Array;
+  /**
+   * `[patches, 3 · patch²]`: normalised, in the order channel, row, column; tile by tile. Which patch follows which is the
+   * processor's, the memory the caller's.
+   */
+  patches(image: RgbImage): Float32Array<ArrayBuffer>;
+}
+
+/** Errors: `invalid-image` for a picture without pixels. */
+export function checkPixels(width: number, height: number): void {
+  if (width > 0 && height > 0) return;
+  throw new KvantError('invalid-image', `An image of ${width} × ${height} pixels.`, {
+    kind: 'invalid-request',
+    fix: 'Send an image that has pixels.',
+  });
 }
 
 /** From the frames of a video to patches. */
@@ -55,7 +68,7 @@ export interface VideoProcessor {
   /** Patches of each of so many frames that were taken. Errors: `invalid-video`. */
   grid(frames: number, width: number, height: number): ImageGrid;
   /** As {@link ImageProcessor.patches}, of one frame. */
-  patches(frame: RgbImage, grid: ImageGrid): Float32Array;
+  patches(frame: RgbImage, grid: ImageGrid): Float32Array<ArrayBuffer>;
 }
 
 /** What the tower of the model takes, by its config.json. */

@@ -152,7 +152,7 @@ export class QwenProcessor implements ImageProcessor {
     return { rows: size.height / patchSize, cols: size.width / patchSize };
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     const { width, height } = this.size(image.width, image.height);
     return mergedPatches(image, width, height, this.settings, this.#tables);
   }
@@ -168,7 +168,7 @@ export function mergedPatches(
   height: number,
   { patchSize: p, mergeSize: m, filter }: Pick<QwenProcessorSettings, 'patchSize' | 'mergeSize' | 'filter'>,
   tables: readonly Float32Array[],
-): Float32Array {
+): Float32Array<ArrayBuffer> {
   const resized = resizeImage(image, width, height, filter);
   const out = new Float32Array(width * height * 3);
   let at = 0;

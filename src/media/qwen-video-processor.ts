@@ -122,7 +122,7 @@ export class QwenVideoProcessor implements VideoProcessor {
     return { rows: size.height / patchSize, cols: size.width / patchSize };
   }
 
-  patches(frame: RgbImage, { rows, cols }: ImageGrid): Float32Array {
+  patches(frame: RgbImage, { rows, cols }: ImageGrid): Float32Array<ArrayBuffer> {
     const { patchSize } = this.settings;
     return mergedPatches(frame, cols * patchSize, rows * patchSize, this.settings, this.#tables);
   }

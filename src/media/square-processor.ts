@@ -101,7 +101,7 @@ export class SquareProcessor implements ImageProcessor {
     return { rows: side, cols: side };
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     const { size, shortest, patchSize, filter } = this.settings;
     const grid = this.grid(image.width, image.height);
     const [width, height] = shortest === null ? [size, size] : around(image, shortest);

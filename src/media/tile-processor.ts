@@ -1,7 +1,7 @@
 /** Processors that cut a picture into square tiles, and show the whole of it in one more: Idefics3, SmolVLM, InternVL. */
-import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
 import {
+  checkPixels,
   type ImageGrid,
   type ImageProcessor,
   type PixelValues,
@@ -107,11 +107,7 @@ export class TileProcessor implements ImageProcessor {
   }
 
   grid(width: number, height: number): ImageGrid {
-    if (!(width > 0 && height > 0))
-      throw new KvantError('invalid-image', `An image of ${width} × ${height} pixels.`, {
-        kind: 'invalid-request',
-        fix: 'Send an image that has pixels.',
-      });
+    checkPixels(width, height);
     const { tile, patchSize, rule } = this.settings;
     const side = Math.floor(tile / patchSize);
     const { rows, cols } =
@@ -120,7 +116,7 @@ export class TileProcessor implements ImageProcessor {
     return { rows: side, cols: side, ...(one ? {} : { tiles: { rows, cols, whole: this.settings.whole } }) };
   }
 
-  patches(image: RgbImage): Float32Array {
+  patches(image: RgbImage): Float32Array<ArrayBuffer> {
     const { tile, patchSize, filter, rule } = this.settings;
     const grid = this.grid(image.width, image.height);
     const { tiles = { rows: 1, cols: 1, whole: false } } = grid;

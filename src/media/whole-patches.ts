@@ -9,7 +9,7 @@ export function wholePatches(
   grid: ImageGrid,
   { patchSize, filter }: Pick<PixelValues, 'filter'> & { readonly patchSize: number },
   tables: readonly Float32Array[],
-): Float32Array {
+): Float32Array<ArrayBuffer> {
   const resized = resizeImage(image, grid.cols * patchSize, grid.rows * patchSize, filter);
   const out = new Float32Array(grid.rows * grid.cols * 3 * patchSize ** 2);
   writeTile(out, 0, resized, [0, 0], grid, patchSize, tables);

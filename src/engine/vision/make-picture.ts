@@ -33,5 +33,5 @@ export async function makePicture(
     .update('\0')
     .update(image.pixels)
     .digest();
-  return { digest: digestWords(hash), grid, patches: new Float32Array(processor.patches(image)) };
+  return { digest: digestWords(hash), grid, patches: processor.patches(image) };
 }

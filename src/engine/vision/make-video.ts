@@ -65,7 +65,7 @@ function pair(
   return {
     digest: digestWords(hash),
     grid,
-    patches: new Float32Array(processor.patches(first, grid)),
-    ...(first === second ? {} : { second: new Float32Array(processor.patches(second, grid)) }),
+    patches: processor.patches(first, grid),
+    ...(first === second ? {} : { second: processor.patches(second, grid) }),
   };
 }
