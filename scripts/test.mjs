@@ -14,8 +14,8 @@ const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
 /**
  * Two suites run side by side, each with one file at a time, so that neither of a machine's two processors waits for the
  * last file of a suite. Suites are listed with the longest first: the short ones fill up the end. `workers`: files at
- * once where a suite is alone; one where tests wait for a time. A GPU leaves the processor the checks in float64, so it takes more files at
- * once than SwiftShader, which is the processor, and its suites run one by one. `shared`: one process runs file after file
+ * once where a suite is alone; one where tests wait for a time. A GPU leaves the processor the checks in float64, so both
+ * suites take more files at once there than on SwiftShader, which is the processor. `shared`: one process runs file after file
  * and loads the source once. Not where devices are opened: they may take their process along.
  */
 const onGpu = process.env.KVANT_TEST_GPU === '1';
@@ -68,7 +68,7 @@ let passed = 0;
 let failed = 0;
 const complaints = [];
 const files = [];
-const abreast = onGpu ? 1 : Math.min(2, chosen.length);
+const abreast = Math.min(2, chosen.length);
 const queue = [...chosen];
 /** The first suite builds what is older than its source, for all: the others take it as it is. */
 let isBuilt = false;
@@ -85,7 +85,8 @@ async function runQueue() {
     const [name, suite] = next;
     const started = performance.now();
     const env = isBuilt ? { ...suite.env, KVANT_PREBUILT: '1' } : suite.env;
-    const how = abreast > 1 ? { ...suite, env, workers: 1, byLines: true } : { ...suite, env };
+    const workers = abreast > 1 && !onGpu ? 1 : suite.workers;
+    const how = { ...suite, env, workers, byLines: abreast > 1 };
     const run = await runSuite(name, how, join(scratch, `${name}.jsonl`), built);
     built();
     passed += run.passed;

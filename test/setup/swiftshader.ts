@@ -40,9 +40,7 @@ export async function openTestDevice(
   options: WebGpuDeviceOptions = {},
   limits: Readonly<Partial<Record<keyof GPUSupportedLimits, number>>> = {},
 ): Promise<{ readonly device: WebGpuDevice; readonly raw: GPUDevice }> {
-  // Dawn goes when its GPU object is collected, and takes the process along: the device holds it to its end.
-  const opened: { test: TestGpu | undefined } = { test: await openAdapter() };
-  const { gpu, adapter } = opened.test!;
+  const { gpu, adapter } = await openAdapter();
   const { WebGpuDevice: Class } = await import('../../src/device/webgpu/device.js');
   let raw: GPUDevice | undefined;
   const watched = new Proxy(adapter, {
@@ -61,9 +59,7 @@ export async function openTestDevice(
       });
     },
   });
-  const device = await Class.create(gpu, watched, options, () => {
-    opened.test = undefined;
-  });
+  const device = await Class.create(gpu, watched, options);
   if (raw === undefined) throw new KvantError('internal', 'No device was asked for.');
   return { device, raw };
 }

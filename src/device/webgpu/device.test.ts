@@ -6,7 +6,7 @@ import * as reference from '../../../test/devices/reference.js';
 import { LIMITS, record, rowsStep, runOnce, stepOf, withProgram } from '../../../test/devices/run.js';
 import { randomMatrix, vectorSource } from '../../../test/devices/sources.js';
 import { held } from '../../../test/setup/held.js';
-import { openTestDevice, realGpu } from '../../../test/setup/swiftshader.js';
+import { openAdapter, openTestDevice, realGpu } from '../../../test/setup/swiftshader.js';
 import type { Program } from '../device.js';
 import type { KvPoolSpec } from '../kv.js';
 import { makeRopeTable } from '../rope.js';
@@ -244,10 +244,17 @@ describe('WebGpuDevice', () => {
     pool.setBlocks(3, 3, Uint32Array.of(7));
   });
 
+  it('is opened on the GPU object of the device before, which is never taken down between them', async () => {
+    const { gpu } = await openAdapter();
+    const { device } = await openTestDevice();
+    await device[Symbol.asyncDispose]();
+    expect((await openAdapter()).gpu).toBe(gpu);
+  });
+
   // SwiftShader's threads abort while the process is being torn down, and of some thirty such processes one hangs; a driver must
   // do neither. A process that Dawn holds would hang every time.
   it('lets the process end after dispose', { retry: realGpu ? 0 : 2 }, async () => {
-    // A process of its own, on the built files: Dawn must have been let go.
+    // A process of its own, on the built files.
     const url = new URL('../../../dist/device/webgpu/index.js', import.meta.url).href;
     const script = `const { createWebGpuDevice } = await import(${JSON.stringify(url)});
       const device = await createWebGpuDevice({ allowSoftware: ${!realGpu} });

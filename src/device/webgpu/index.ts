@@ -36,7 +36,7 @@ export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}
     fix = node.LIBVULKAN_FIX;
     unpace = paceDawnTicks();
   }
-  // Dawn lives as long as someone holds its GPU object, and the process as long as Dawn: hold it for the device, a given one too.
+  // Dawn lives as long as someone holds its GPU object: a given one is held for the device.
   const holder: { gpu: GPU | undefined } = { gpu };
   const release = (): void => {
     holder.gpu = undefined;

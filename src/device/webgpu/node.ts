@@ -41,13 +41,20 @@ function noVulkan(message: string): KvantError {
 const RTLD_NODELETE = 0x1000;
 
 /**
- * A `GPU` of Dawn's. The caller must drop every reference to it once the device is destroyed: while it is held, the
- * process does not end.
+ * Dawn's `GPU` object of this thread, made when first asked for and kept for all devices. With one for each device, Dawn went
+ * whenever one was collected, and a process that opened four devices within a second died in a call that locked a mutex of
+ * a Dawn that was gone (seen on NVIDIA's driver).
+ */
+let opened: GPU | undefined;
+
+/**
+ * The `GPU` of Dawn's that all devices of this thread are opened on. Holding it does not keep the process from ending.
  *
  * @param unasked nobody asked for a GPU: then Dawn, which warns on the terminal, is not even loaded where no driver is installed
  * @throws KvantError `no-adapter` where there is no Vulkan, `webgpu-missing`
  */
 export async function createNodeGpu(unasked = false): Promise<GPU> {
+  if (opened !== undefined) return opened;
   preloadVulkan();
   if (!hasVulkanLoader()) throw noVulkan('There is no WebGPU adapter: the system has no Vulkan loader.');
   if (unasked && !hasVulkanDriver())
@@ -65,10 +72,11 @@ export async function createNodeGpu(unasked = false): Promise<GPU> {
       cause,
     });
   }
-  return dawn.create([
+  opened = dawn.create([
     `enable-dawn-features=${TOGGLES.join(',')}`,
     `disable-dawn-features=${WITHOUT.join(',')}`,
   ]);
+  return opened;
 }
 
 /** The version of the package that brings Dawn; empty if it does not say. */
