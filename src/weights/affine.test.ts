@@ -141,6 +141,11 @@ describe('parseQuantization', () => {
       'weights-quantization-unsupported',
       /"gptq"/,
     ],
+    [
+      { text_config: { compression_config: { quant_method: 'compressed-tensors' } } },
+      'weights-quantization-unsupported',
+      /"compressed-tensors"/,
+    ],
     [{ quantization: { group_size: 64 } }, 'weights-quantization-config', /bits/],
     [{ quantization: { bits: '4', group_size: 64 } }, 'weights-quantization-config', /bits/],
     [{ quantization: { bits: 4 } }, 'weights-quantization-config', /group_size/],

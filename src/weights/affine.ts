@@ -56,7 +56,7 @@ export function isGroupSize(size: unknown): size is GroupSize {
  * Reads the quantisation of a config.json.
  *
  * `quantization` is MLX's section; MLX also writes it as `quantization_config`, where other tools put their own
- * schemes (told by `quant_method`), which are refused.
+ * schemes (told by `quant_method`; `compression_config` in older files), which are refused.
  *
  * @returns undefined where the checkpoint is not quantised
  * @throws KvantError `weights-quantization-unsupported` for other modes, schemes, widths or group sizes, by name;
@@ -67,7 +67,11 @@ export function parseQuantization(config: JsonObject, where = 'config.json'): Qu
   const section = config.quantization ?? text.quantization;
   if (section !== undefined && section !== null && !isEmpty(section))
     return parseSection(section, 'quantization', where);
-  const foreign = config.quantization_config ?? text.quantization_config;
+  const foreign =
+    config.quantization_config ??
+    config.compression_config ??
+    text.quantization_config ??
+    text.compression_config;
   if (foreign === undefined || foreign === null || isEmpty(foreign)) return undefined;
   if (isRecord(foreign) && typeof foreign.quant_method === 'string') {
     // gpt-oss: experts alone, told by their tensors.

@@ -41,6 +41,38 @@ describe('Checkpoint', () => {
     expect(checkpoint.unusedNames()).toEqual([]);
   });
 
+  it.each([
+    [['l.qweight', 'l.qzeros', 'l.scales', 'l.g_idx'], /GPTQ \(/],
+    [['l.qweight', 'l.qzeros', 'l.scales'], /AWQ or GPTQ/],
+    [['l.weight_packed', 'l.weight_scale', 'l.weight_shape'], /compressed-tensors/],
+    [['l.weight', 'l.weight_scale', 'l.weight_scale_2', 'l.input_scale'], /nvfp4/],
+    [['l.weight', 'l.weight_scale_inv'], /FP8 in blocks/],
+    [['l.weight', 'l.weight_scale'], /FP8 or INT8/],
+    [['l.weight', 'l.weight.absmax', 'l.weight.quant_state.bitsandbytes__nf4'], /bitsandbytes \(4/],
+    [['l.weight', 'l.SCB'], /bitsandbytes \(8/],
+    [['l.W_q', 'l.scale', 'l.zero'], /HQQ/],
+    [['l.q_weight', 'l.q_scale'], /EXL2/],
+    [['l.trellis', 'l.suh', 'l.svh'], /EXL3/],
+    [['l.codes', 'l.codebooks'], /AQLM/],
+    [['l.Qidxs', 'l.SU'], /QuIP#/],
+  ])('names the quantiser of %j', async (names, message) => {
+    const tensors = Object.fromEntries(['a.weight', ...names].map((name) => [name, matrix]));
+    const error = await openError({ 'model.safetensors': safetensors(tensors), 'config.json': {} });
+    expect(error).toMatchObject({ code: 'weights-quantization-unsupported' });
+    expect(error.message).toMatch(message);
+  });
+
+  it('names the method before it meets types that are its own', async () => {
+    const error = await openError({
+      'model.safetensors': safetensors({ 'l.weight': raw('F8_E4M3', [1], 1) }),
+      'config.json': { quantization_config: { quant_method: 'fp8' } },
+    });
+    expect([error.code, error.message]).toEqual([
+      'weights-quantization-unsupported',
+      expect.stringMatching(/"fp8"/),
+    ]);
+  });
+
   it('reads a matrix by rows into one buffer, every range the same bytes', async () => {
     using folder = folderWith({
       'model.safetensors': safetensors({ pad: raw('U8', [3], 3), 'a.weight': matrix }),

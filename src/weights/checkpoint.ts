@@ -9,6 +9,7 @@ import { KvantError } from '../errors.js';
 import { affineNames, parseQuantization, type QuantizationConfig, resolveAffine } from './affine.js';
 import { decodeFloats, floatDtype } from './dtypes.js';
 import { type JsonObject, readOptionalJsonFile, requireFolder } from './folder-files.js';
+import { foreignQuantization } from './foreign-quantization.js';
 import { SafetensorsFile, type TensorInfo } from './safetensors.js';
 import { findWeights, INDEX_NAME, shardMissing } from './shards.js';
 import { DoubleMatrix, type StoredEntry as Entry, readDoubles, StoredMatrix } from './stored-matrix.js';
@@ -44,12 +45,13 @@ export class Checkpoint {
   private constructor(
     folder: string,
     config: JsonObject,
+    quantization: QuantizationConfig | undefined,
     files: readonly SafetensorsFile[],
     entries: Map<string, Entry>,
   ) {
     this.folder = folder;
     this.config = config;
-    this.quantization = parseQuantization(config, join(folder, 'config.json'));
+    this.quantization = quantization;
     this.#files = files;
     this.#entries = entries;
     let total = 0;
@@ -62,17 +64,22 @@ export class Checkpoint {
    * `model*.safetensors`, or every `*.safetensors` there.
    *
    * @throws KvantError `model-folder-missing`, `weights-none`, `weights-pickle`, `weights-gguf`, `weights-index`,
-   * `weights-shard-missing`, `weights-duplicate`, and those of {@link SafetensorsFile.open} and
-   * {@link parseQuantization}
+   * `weights-shard-missing`, `weights-duplicate`, and those of {@link SafetensorsFile.open},
+   * {@link parseQuantization} and {@link foreignQuantization}
    */
   static async open(folder: string): Promise<Checkpoint> {
     await requireFolder(folder);
     const config = (await readOptionalJsonFile(folder, 'config.json')) ?? {};
     const { files: names, index } = await findWeights(folder);
+    // Before the files, whose types may be the method's own.
+    const quantization = parseQuantization(config, join(folder, 'config.json'));
     const files: SafetensorsFile[] = [];
     try {
       for (const name of names) files.push(await openShard(folder, name, index !== undefined));
-      return new Checkpoint(folder, config, files, collect(folder, names, files, index));
+      const entries = collect(folder, names, files, index);
+      const foreign = foreignQuantization(entries.keys(), folder);
+      if (foreign !== undefined) throw foreign;
+      return new Checkpoint(folder, config, quantization, files, entries);
     } catch (error) {
       await Promise.all(files.map((file) => file.close()));
       throw error;
