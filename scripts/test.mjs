@@ -2,7 +2,7 @@
 // tests as `N passed, N failed` alone on the last line, after the files that took longest. Nothing is skipped: what a suite needs and does not find
 // is installed (Debian's chromium, for SwiftShader) or is a failure.
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,12 +16,14 @@ const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
  * last file of a suite. Suites are listed with the longest first: the short ones fill up the end. `workers`: files at
  * once where a suite is alone; one where tests wait for a time. A GPU leaves the processor the checks in float64, so both
  * suites take more files at once there than on SwiftShader, which is the processor. `shared`: one process runs file after file
- * and loads the source once. Not where devices are opened: they may take their process along.
+ * and loads the source once, which takes 1.4 s of a processor. Not where a GPU is opened, in software or not: it may take its process along.
  */
 const onGpu = process.env.KVANT_TEST_GPU === '1';
 const gpuWorkers = onGpu ? Math.max(2, Math.min(8, availableParallelism() >> 1)) : 2;
 /** Every family on every device. */
 const FAMILY_FILES = ['devices', 'family-runs'].map((name) => `test/parity/${name}.test.ts`);
+const engine = ofFolders('test/engine/');
+const parity = ofFolders('test/parity/', 'test/embeddings/');
 const suites = {
   'devices-webgpu': {
     paths: ['test/devices/'],
@@ -36,15 +38,21 @@ const suites = {
     webgpu: true,
   },
   'unit-devices': { paths: ['src/device/'], workers: 2, webgpu: true },
-  engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
-  parity: { paths: ['test/parity/', 'test/embeddings/'], exclude: FAMILY_FILES, workers: 2, webgpu: true },
+  engine: { paths: engine.folders, exclude: engine.apart, workers: 1, shared: true },
+  'engine-apart': { paths: engine.apart, workers: 1, webgpu: true },
+  'parity-apart': {
+    paths: parity.apart.filter((path) => !FAMILY_FILES.includes(path)),
+    workers: 2,
+    webgpu: true,
+  },
   'parity-devices': { paths: FAMILY_FILES, workers: gpuWorkers, webgpu: true },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
   questions: { paths: ['test/questions/'], workers: 2 },
   cli: { paths: ['test/cli/'], workers: 1 },
+  parity: { paths: parity.folders, exclude: parity.apart, workers: 2, shared: true },
   unit: { paths: ['src/'], exclude: ['src/device/**'], workers: 2, shared: true },
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
-  server: { paths: ['test/server/'], workers: 1 },
+  server: { paths: ['test/server/'], workers: 1, shared: true },
   package: { paths: ['test/package/'], workers: 1 },
 };
 
@@ -108,6 +116,18 @@ console.table(rows);
 for (const what of complaints) console.log(what);
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed === 0 ? 0 : 1;
+
+/** `apart`: those files of the folders that cannot share a process: they open the devices under test, or put a module in another's place. */
+function ofFolders(...folders) {
+  const files = folders.flatMap((folder) =>
+    existsSync(join(root, folder)) ? readdirSync(join(root, folder)).map((name) => folder + name) : [],
+  );
+  const reason = /from '.*\/(devices\/devices|setup\/swiftshader|device\/webgpu\/.*)\.js'|\bvi\.mock\(/;
+  const apart = files.filter(
+    (path) => path.endsWith('.test.ts') && reason.test(readFileSync(join(root, path), 'utf8')),
+  );
+  return { folders, apart };
+}
 
 /** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */
 function installSwiftShader() {

@@ -1,6 +1,15 @@
 /** What the scripts of the repository say and return where something is missing or fails. */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -88,6 +97,20 @@ function suite(body: string, besides?: string) {
   );
   return { status, last: lastLine(stdout), stdout, stderr };
 }
+
+it('what tests share registers no hook as it is loaded: where a process runs many files it would act in the first alone', () => {
+  const folders = ['engine', 'server', 'parity', 'embeddings', 'devices', 'setup'].map(
+    (name) => `test/${name}`,
+  );
+  const helpers = folders.flatMap((folder) =>
+    readdirSync(folder)
+      .filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))
+      .map((name) => `${folder}/${name}`),
+  );
+  const hooked = helpers.filter((path) => /^(before|after)(Each|All)\(/m.test(readFileSync(path, 'utf8')));
+  // Used where each file has a process of its own.
+  expect(hooked).toEqual(['test/devices/open-cpu.ts', 'test/setup/shared-gpu.ts']);
+});
 
 const GOOD = "it('adds', () => expect(1 + 1).toBe(2));";
 /** Waits until what passed before is told, however busy the machine is; SwiftShader aborts in the same way. */

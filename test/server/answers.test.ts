@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { AppOptions } from '../../src/server/index.js';
-import { type Body, type Choice, chunks, engine, make, post, tools } from './scripted-app.js';
+import { type Body, type Choice, chunks, engine, make, post, startAnew, tools } from './scripted-app.js';
 import type { ScriptedEngine } from './scripted-engine.js';
+
+startAnew();
 
 const call = (city: string): string =>
   `<tool_call>\n{"name": "weather", "arguments": {"city": "${city}"}}\n</tool_call>`;

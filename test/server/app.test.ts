@@ -2,7 +2,9 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../../src/errors.js';
 import { Shutdown } from '../../src/server/index.js';
-import { type Body, chunks, engine, logged, make, messages, post, tools } from './scripted-app.js';
+import { type Body, chunks, engine, logged, make, messages, post, startAnew, tools } from './scripted-app.js';
+
+startAnew();
 
 describe('the application', () => {
   it('names fields in errors, in sentences', async () => {

@@ -4,7 +4,9 @@ import type { Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { type ListenOptions, listen } from '../../src/server/index.js';
 import { answersIn, answerTo, exchange, post, rawClient, untilClosed } from './raw-client.js';
-import { BODY, engine, logged, server, start as startServer } from './raw-server.js';
+import { BODY, closeBehindEach, engine, logged, server, start as startServer } from './raw-server.js';
+
+closeBehindEach();
 
 const STREAM = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], stream: true });
 const HEALTH = 'GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n';

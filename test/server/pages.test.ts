@@ -3,7 +3,9 @@ import { hostname } from 'node:os';
 import { describe, expect, it } from 'vitest';
 import { createApp } from '../../src/server/index.js';
 import { answerTo } from './raw-client.js';
-import { BODY, engine, logged, server, start } from './raw-server.js';
+import { BODY, closeBehindEach, engine, logged, server, start } from './raw-server.js';
+
+closeBehindEach();
 
 interface Asked {
   readonly method?: string;

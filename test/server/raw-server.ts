@@ -8,7 +8,11 @@ export let server: RunningServer;
 export let engine: ScriptedEngine;
 /** The lines of the log. */
 export let logged: Record<string, unknown>[];
-afterEach(() => server.close(0));
+
+/** Behind each test of the file that calls this, the server that it started is closed. */
+export function closeBehindEach(): void {
+  afterEach(() => server.close(0));
+}
 
 export const BODY = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }] });
 

@@ -30,10 +30,14 @@ export let engine: ScriptedEngine;
 /** The lines of the log. */
 export let logged: Record<string, unknown>[];
 const log = pino({ level: 'info' }, { write: (line: string) => logged.push(JSON.parse(line)) });
-beforeEach(() => {
-  engine = new ScriptedEngine();
-  logged = [];
-});
+
+/** For each test of the file that calls this, a new engine and an empty log. */
+export function startAnew(): void {
+  beforeEach(() => {
+    engine = new ScriptedEngine();
+    logged = [];
+  });
+}
 
 export const make = (options: Partial<AppOptions> = {}) => createApp({ engine, log, ...options });
 
