@@ -19,7 +19,7 @@ const REQUESTS: readonly GenerateRequest[] = [
   'Once upon a time there was a small dog who lived by the sea. Every morning it ran along the water, looked at the ships and barked at the birds. One morning',
 ].map((prompt, i) => ({
   prompt,
-  maxTokens: 20,
+  maxTokens: 10,
   ignoreEos: true,
   ...(i % 2 === 0 ? { temperature: 0 } : { temperature: 0.8, seed: i }),
 }));

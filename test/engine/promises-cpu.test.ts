@@ -110,12 +110,12 @@ describe('the demo model on the CPU', () => {
 
   it('a pool a third of the demand: rows give way and are computed again, and nothing shows', async () => {
     const long = TEXTS.slice(0, 4).flatMap((prompt, i): GenerateRequest[] => [
-      { prompt, maxTokens: 120, temperature: 0, ignoreEos: true },
-      { prompt, maxTokens: 120, temperature: 0.9, seed: i, ignoreEos: true },
+      { prompt, maxTokens: 60, temperature: 0, ignoreEos: true },
+      { prompt, maxTokens: 60, temperature: 0.9, seed: i, ignoreEos: true },
     ]);
     // 8 layers, K and V, 2 heads of 128 in f16: 8 KiB a token.
-    await using other = await load({ maxRows: 8, maxBatchTokens: 64, maxContext: 256, kvMemory: 320 * 8192 });
-    expect(other.info.kv.blocks).toBe(20);
+    await using other = await load({ maxRows: 8, maxBatchTokens: 64, maxContext: 128, kvMemory: 192 * 8192 });
+    expect(other.info.kv.blocks).toBe(12);
     const crowded = await Promise.all(long.map((request) => answer(other, request)));
     expect((await other.stats()).preemptions).toBeGreaterThan(0);
     expect(crowded).toEqual(await Promise.all(long.map((request) => answer(engine, request))));
