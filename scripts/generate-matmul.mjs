@@ -115,7 +115,6 @@ for (const centre of new Set(FORMATS.flatMap((f) => centreOf(f) ?? [])))
   constant(`LESS${centre}`, 'f32', `-${centre}`);
 constant('FIFTEEN', 'i16', 15);
 constant('E8M0_LEAST', 'i16', '0x20');
-constant('E8M0_NEXT', 'i16', '0x40');
 constant('E8M0_ONE', 'i16', '0x80');
 constant('E4M3_MAGNITUDE', 'i16', '0x7f0');
 constant('E4M3_SIGN', 'i16', '-0x8000');
@@ -290,10 +289,11 @@ function metas(depth, format, b, pointer, biases = true) {
       );
     }
     if (kind === 'exponents') {
-      // 2^(e − 128), for the table has the numbers twice, as the high halves of floats: for 0 and 1 no normal numbers.
+      // 2^(e − 128), for the table has the numbers twice, as the high halves of floats: for 0 and 1, where alone the first is
+      // the larger, no normal numbers.
       emit(
         depth,
-        `e = i16x8.min_u(i16x8.add(i16x8.shl(c${k}1, 5), v128.load(E8M0_LEAST)), v128.load(E8M0_NEXT));`,
+        `e = i16x8.add(i16x8.shl(c${k}1, 5), v128.load(E8M0_LEAST));`,
         `e = i16x8.max_s(i16x8.sub(i16x8.shl(c${k}1, 7), v128.load(E8M0_ONE)), e);`,
       );
     }
@@ -465,6 +465,7 @@ function integerTile(format, m, b) {
   head(2, format, b, 'w');
   emit(2, chunked(format) ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   const nibbles = bits === 4 || bits === 8;
+  const scaled = format.minima && bits === 4;
   // One step: codes in u, sums to p (fresh if first) or a.
   const step = (depth, s, fresh, times, blocks = range(b)) => {
     const halves = blocks.flatMap((k) => [`${k}0`, `${k}1`]);
@@ -490,7 +491,8 @@ function integerTile(format, m, b) {
       }
     }
   };
-  const widen = (depth, times, blocks = range(b)) => {
+  // `first`: nothing has been added to a yet.
+  const widen = (depth, times, { first = false, blocks = range(b) } = {}) => {
     const names = each(m, b, '').filter((n) => blocks.includes(Number(n[1])));
     if (times > 1) {
       emit(depth, 'if (DOT) {');
@@ -499,7 +501,10 @@ function integerTile(format, m, b) {
     }
     const by = times > 1 ? `i16x8.splat(${times})` : 'ones';
     emit(depth, 'if (RELAXED && !DOT) {');
-    for (const n of names) emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.dot_i16x8_s(p${n}, ${by}));`);
+    for (const n of names) {
+      const sum = `i32x4.dot_i16x8_s(p${n}, ${by})`;
+      emit(depth + 1, `a${n} = ${first ? sum : `i32x4.add(a${n}, ${sum})`};`);
+    }
     emit(depth, '}');
   };
   const clear = (depth) =>
@@ -520,6 +525,31 @@ function integerTile(format, m, b) {
           depth,
           `f${r}${n} = madd(madd(${bias}, xb, f32x4.mul(c${n}, f32x4.convert_i32x4_s(a${r}${n}))), xa, f${r}${n});`,
         );
+      }
+    }
+    emit(depth, `y += ${8 * m};`);
+  };
+  // The same of sums of 16 bits that scales of 6 bits widen: all that this leaves out of the floats is exact.
+  const addScaled = (depth) => {
+    const pair = (k, h) => {
+      const lanes = range(4).flatMap((i) => [4 * h + i, 4 * h + i]);
+      return `v128.shuffle<i16>(c${k}1, c${k}1, ${lanes.join(', ')})`;
+    };
+    for (const k of range(b)) {
+      emit(depth, `c${k}1 = v128.load8x8_u(w${k});`, `d${k}1 = v128.load8x8_u(w${k}, 8);`);
+      for (const [h, half] of ['low', 'high'].entries()) {
+        emit(depth, `c${k}0 = ${pair(k, h)};`);
+        for (const r of range(m)) emit(depth, `a${r}${k}${h} = i32x4.dot_i16x8_s(p${r}${k}${h}, c${k}0);`);
+        const minima = `i32x4.extend_${half}_i16x8_u(d${k}1)`;
+        emit(depth, `d${k}${h} = f32x4.mul(B${k}${h}, f32x4.convert_i32x4_s(${minima}));`);
+      }
+      emit(depth, `w${k} += ${format.metaBytes};`);
+    }
+    for (const r of range(m)) {
+      emit(depth, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
+      for (const n of halves) {
+        const sum = `f32x4.mul(S${n}, f32x4.convert_i32x4_s(a${r}${n}))`;
+        emit(depth, `f${r}${n} = madd(madd(d${n}, xb, ${sum}), xa, f${r}${n});`);
       }
     }
     emit(depth, `y += ${8 * m};`);
@@ -561,11 +591,11 @@ function integerTile(format, m, b) {
       emit(3, '}');
     } else {
       // Of 8 bits the high nibbles first.
-      for (const pass of nibblePasses(format)) {
+      for (const [n, pass] of nibblePasses(format).entries()) {
         if (twice) emit(3, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
         clear(3);
         loop(3, pass, range(b));
-        widen(3, pass.times);
+        if (!scaled) widen(3, pass.times, { first: twice || (chunked(format) && n === 0) });
         if (twice) {
           metas(3, format, b, 't', centre === undefined);
           addGroup(3);
@@ -601,7 +631,7 @@ function integerTile(format, m, b) {
             emit(depth + 1, `u${k}0 = ${lo};`, `u${k}1 = ${hi};`);
           }
           step(depth + 1, s, RUN[bits] < 8 && s % RUN[bits] === 0, 1, blocks);
-          if (RUN[bits] < 8 && s % RUN[bits] === RUN[bits] - 1) widen(depth + 1, 1, blocks);
+          if (RUN[bits] < 8 && s % RUN[bits] === RUN[bits] - 1) widen(depth + 1, 1, { blocks });
         }
         advance(depth + 1, bits, blocks, steps);
         emit(depth + 1, `z += ${steps} * ${stepBytes};`);
@@ -613,7 +643,7 @@ function integerTile(format, m, b) {
         emit(3, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
         if (RUN[bits] === 8) clear(3);
         loop(3, 4 * half, 4 * half + 4);
-        if (RUN[bits] === 8) widen(3, 1);
+        if (RUN[bits] === 8) widen(3, 1, { first: true });
         metas(3, format, b, 't', centre === undefined);
         addGroup(3);
       }
@@ -626,9 +656,16 @@ function integerTile(format, m, b) {
   for (const k of range(b)) emit(3, `w${k} += ${bits * 32 + (twice ? format.metaBytes : 0)};`);
   emit(2, '}');
   if (!twice) {
-    if (chunked(format)) metas(2, format, b, 'w', centre === undefined);
-    else scalesAndBiases(2, b, 'w');
-    addGroup(2);
+    if (scaled) {
+      emit(2, 'if (RELAXED && !DOT) {');
+      addScaled(3);
+      emit(2, '} else {');
+    }
+    const depth = scaled ? 3 : 2;
+    if (chunked(format)) metas(depth, format, b, 'w', centre === undefined);
+    else scalesAndBiases(depth, b, 'w');
+    addGroup(depth);
+    if (scaled) emit(2, '}');
   }
   emit(1, '}');
   storeSums(m, b);
