@@ -46,7 +46,7 @@ const suites = {
     webgpu: true,
   },
   'parity-devices': { paths: FAMILY_FILES, workers: gpuWorkers, webgpu: true },
-  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
+  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2, shared: true },
   questions: { paths: ['test/questions/'], workers: 2 },
   cli: { paths: ['test/cli/'], workers: 1 },
   parity: { paths: parity.folders, exclude: parity.apart, workers: 2, shared: true },
