@@ -17,9 +17,6 @@ const WINDOW = new URL('../fixtures/models/mistral-window', import.meta.url).pat
 const SYSTEM =
   'Record: name = Maria, city = Oslo, colour = green, code = 4471. Record: name = Peter, city = Rome, colour = blue, code = 9120. Record: name = Lucy, city = Lima, colour = red, code = 3356. ';
 
-/** Tokens of an answer that outgrows a small pool. */
-const LONG = 56;
-
 /** Prompts that begin alike for a long way, a short way and not at all; each asked for greedily and by chance. */
 const REQUESTS: readonly GenerateRequest[] = [
   `${SYSTEM}The code of Peter is`,
@@ -83,7 +80,8 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     const { blockTokens = 16 } = way;
     await using off = await load({ ...way, maxRows: 8, maxBatchTokens: 96, prefixCache: false });
     // A shorter answer is the beginning of a longer one.
-    const long = REQUESTS.map((request) => ({ ...request, maxTokens: LONG }));
+    // In a pool of a third of the demand it outgrows its blocks.
+    const long = REQUESTS.map((request) => ({ ...request, maxTokens: 24 + blockTokens }));
     const whole = await one(off, long);
     const alone = whole.map((answer, i) => ({
       ...answer,

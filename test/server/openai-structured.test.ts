@@ -128,7 +128,9 @@ describe('the helpers of the openai client', () => {
   });
 
   it('take large bodies with tools, which are read elsewhere', async () => {
-    const padded = [{ role: 'system' as const, content: 'Be kind. '.repeat(1200) }, ...messages];
+    // Six bytes of JSON each, and a token.
+    const padding = '\u0007'.repeat(1400);
+    const padded = [{ role: 'system' as const, content: `Be kind.${padding}` }, ...messages];
     const { choices } = await client.chat.completions.create({
       ...body,
       messages: padded,
