@@ -98,11 +98,15 @@ describe.each(each)('$model on $on', ({ demo: { folder, cases, bounds }, spec })
     check(runner, expected, spec.slow ? 3 : 32, bound),
   );
 
-  it('answers the same when the prompt is cut elsewhere', async () => {
-    const { prompt_ids: prompt } = spec.slow ? cases[1]! : cases.find((c) => c.prompt_ids.length === 254)!;
-    const [whole] = (await runner.generate(prompt, 1)).logits as [Float32Array];
-    const [cut] = (await runner.generate(prompt, 1, 7)).logits as [Float32Array];
-    if (spec.bitwise) expect(cut).toEqual(whole);
-    else expect(largestDifference(cut, whole)).toBeLessThan(bound);
-  });
+  // Where sums may differ, the tiny checkpoints of devices.test.ts are cut, in software.
+  it.each(spec.slow && !spec.bitwise ? [] : [7])(
+    'answers the same when the prompt is cut elsewhere',
+    async (chunk) => {
+      const { prompt_ids: prompt } = spec.slow ? cases[1]! : cases.find((c) => c.prompt_ids.length === 254)!;
+      const [whole] = (await runner.generate(prompt, 1)).logits as [Float32Array];
+      const [cut] = (await runner.generate(prompt, 1, chunk)).logits as [Float32Array];
+      if (spec.bitwise) expect(cut).toEqual(whole);
+      else expect(largestDifference(cut, whole)).toBeLessThan(bound);
+    },
+  );
 });

@@ -57,7 +57,7 @@ function few(spec: DeviceSpec): readonly string[] {
     ];
   return spec.bitwise
     ? ['mistral-window', 'qwen3-moe', 'lfm2', 'falcon-h1']
-    : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list', 'qwen3.5'];
+    : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3.5'];
 }
 
 /**
