@@ -1,15 +1,15 @@
 /**
  * One GPUDevice for all devices that a test file opens on a software adapter, where compiling a kernel takes most of the
  * time: a pipeline that one of them made serves the others. The kinds of devices.ts have most of their kernels in common
- * there, and a file that opens a device again finds all of them made.
+ * there, and a file that opens a device again finds all of them made. What is compiled is what a pass runs: kernels have stages
+ * for steps larger than any of a test. Of the others the text and what they bind are checked.
  */
 import { afterAll } from 'vitest';
+import { DeferredPipelines } from './deferred-pipelines.js';
 
 interface Shared {
   readonly raw: GPUDevice;
-  /** By text, which says what is bound and how. */
-  readonly pipelines: Map<string, GPUComputePipeline | Promise<GPUComputePipeline>>;
-  readonly texts: WeakMap<GPUShaderModule, string>;
+  readonly pipelines: DeferredPipelines;
 }
 
 let opened: Promise<GPU> | undefined;
@@ -46,7 +46,7 @@ async function openGpu(): Promise<GPU> {
           if (device === undefined) {
             device = adapter
               .requestDevice(descriptor)
-              .then((raw) => ({ raw, pipelines: new Map(), texts: new WeakMap() }));
+              .then((raw) => ({ raw, pipelines: new DeferredPipelines(raw) }));
             devices.set(key, device);
           }
           return deviceOf(await device);
@@ -57,7 +57,7 @@ async function openGpu(): Promise<GPU> {
 }
 
 /** A device of its own to whoever has it: destroyed alone, and deaf from then on. */
-function deviceOf({ raw, pipelines, texts }: Shared): GPUDevice {
+function deviceOf({ raw, pipelines }: Shared): GPUDevice {
   const ended = new AbortController();
   let destroyed: (info: unknown) => void = () => {};
   const own = new Promise((resolve) => {
@@ -73,32 +73,9 @@ function deviceOf({ raw, pipelines, texts }: Shared): GPUDevice {
       raw.addEventListener(type, (event: Event) => {
         if (!ended.signal.aborted) listener(event);
       }),
-    createShaderModule: (descriptor: GPUShaderModuleDescriptor) => {
-      const module = raw.createShaderModule(descriptor);
-      texts.set(module, descriptor.code);
-      return module;
-    },
-    createComputePipelineAsync: (descriptor: GPUComputePipelineDescriptor) => {
-      const text = texts.get(descriptor.compute.module)!;
-      let pipeline = pipelines.get(text);
-      if (pipeline === undefined) {
-        pipeline = raw.createComputePipelineAsync(descriptor);
-        pipelines.set(text, pipeline);
-        pipeline.then(
-          (made) => pipelines.set(text, made),
-          () => pipelines.delete(text),
-        );
-      }
-      return Promise.resolve(pipeline);
-    },
-    createComputePipeline: (descriptor: GPUComputePipelineDescriptor) => {
-      const text = texts.get(descriptor.compute.module)!;
-      const made = pipelines.get(text);
-      if (made !== undefined && !(made instanceof Promise)) return made;
-      const pipeline = raw.createComputePipeline(descriptor);
-      pipelines.set(text, pipeline);
-      return pipeline;
-    },
+    createShaderModule: (descriptor: GPUShaderModuleDescriptor) => pipelines.module(descriptor),
+    createComputePipelineAsync: (descriptor: GPUComputePipelineDescriptor) => pipelines.prepare(descriptor),
+    createComputePipeline: (descriptor: GPUComputePipelineDescriptor) => pipelines.get(descriptor),
   });
 }
 
