@@ -37,7 +37,7 @@ const suites = {
     workers: gpuWorkers,
     webgpu: true,
   },
-  'unit-devices': { paths: ['src/device/'], workers: 2, webgpu: true },
+  'unit-devices': { paths: ['src/device/cpu/', 'src/device/webgpu/'], workers: 2, webgpu: true },
   engine: { paths: engine.folders, exclude: engine.apart, workers: 1, shared: true },
   'engine-apart': { paths: engine.apart, workers: 1, webgpu: true },
   'parity-apart': {
@@ -50,7 +50,7 @@ const suites = {
   questions: { paths: ['test/questions/'], workers: 2 },
   cli: { paths: ['test/cli/'], workers: 1 },
   parity: { paths: parity.folders, exclude: parity.apart, workers: 2, shared: true },
-  unit: { paths: ['src/'], exclude: ['src/device/**'], workers: 2, shared: true },
+  unit: { paths: ['src/'], exclude: ['src/device/cpu/**', 'src/device/webgpu/**'], workers: 2, shared: true },
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
   server: { paths: ['test/server/'], workers: 1, shared: true },
   package: { paths: ['test/package/'], workers: 1 },
