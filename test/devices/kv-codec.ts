@@ -63,15 +63,21 @@ export function encodeVector(format: KvFormat, side: KvSide, x: ArrayLike<number
   };
   if (format.kind === 'float') {
     const round = format.dtype === 'f16' ? roundF16 : Math.fround;
-    return { ...none, decoded: Float64Array.from(x, round), margin: Number.POSITIVE_INFINITY };
+    return { ...none, decoded: rounded(x, round), margin: Number.POSITIVE_INFINITY };
   }
-  const finite = Float64Array.from(x, (value) =>
+  const finite = rounded(x, (value) =>
     Number.isNaN(value) ? 0 : Math.min(F16_MAX, Math.max(-F16_MAX, value)),
   );
   const added = ADDED_RULES.get(format.kind);
   if (added !== undefined) return added(finite);
   if (format.kind === 'affine') return { ...none, ...affine(finite, format.bits, format.groupSize) };
   return { ...none, ...turbo(finite, format.bits, side, format.plainKeys !== true) };
+}
+
+function rounded(x: ArrayLike<number>, round: (value: number) => number): Float64Array {
+  const out = new Float64Array(x.length);
+  for (let d = 0; d < out.length; d++) out[d] = round(x[d]!);
+  return out;
 }
 
 function affine(x: Float64Array, bits: number, groupSize: number) {
@@ -104,31 +110,43 @@ function turbo(x: Float64Array, bits: number, side: KvSide, corrects: boolean) {
   const headDim = x.length;
   const { centroids, midpoints } = turboCodebook(headDim, bits, side);
   const rotation = turboRotation(headDim, side);
-  const length = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0));
+  let squares = 0;
+  for (let d = 0; d < headDim; d++) squares += x[d]! * x[d]!;
+  const length = Math.sqrt(squares);
   const unit = length === 0 ? x : x.map((value) => value / length);
   const rotated = rotate(rotation, unit);
   const codes = new Uint8Array(headDim);
   let margin = Number.POSITIVE_INFINITY;
   let likeness = 0;
-  rotated.forEach((value, d) => {
-    let code = 0;
-    for (const midpoint of midpoints) {
-      if (midpoint < value) code++;
-      margin = Math.min(margin, Math.abs(midpoint - value));
-    }
+  for (let d = 0; d < headDim; d++) {
+    const value = rotated[d]!;
+    const code = codeOf(midpoints, value);
+    // Midpoints rise, so one of the two beside a value is the closest.
+    if (code > 0) margin = Math.min(margin, Math.abs(midpoints[code - 1]! - value));
+    if (code < midpoints.length) margin = Math.min(margin, Math.abs(midpoints[code]! - value));
     codes[d] = code;
     likeness += value * centroids[code]!;
-  });
+  }
   const stored = length === 0 ? 0 : side === 'key' && corrects ? length / likeness : length;
   const norm = roundF16(Math.min(F16_MAX, stored));
   // f32 sums of so many products are off by a few units of 2^−24.
   const off = 2 ** -22;
   if (roundF16(stored * (1 - off)) !== roundF16(stored * (1 + off))) margin = 0;
-  const decoded = unrotate(
-    rotation,
-    Float64Array.from(codes, (code) => centroids[code]! * norm),
-  );
-  return { codes, norm, decoded, margin };
+  const scaled = new Float64Array(headDim);
+  for (let d = 0; d < headDim; d++) scaled[d] = centroids[codes[d]!]! * norm;
+  return { codes, norm, decoded: unrotate(rotation, scaled), margin };
+}
+
+/** How many midpoints lie below a value. */
+function codeOf(midpoints: ArrayLike<number>, value: number): number {
+  let low = 0;
+  let high = midpoints.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (midpoints[middle]! < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 function roundHalfEven(x: number): number {
