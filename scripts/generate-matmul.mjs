@@ -45,6 +45,54 @@ const FORMATS = [
 function lut(table) {
   return { bits: 4, group: 32, table, centre: table === 'E2M1' ? 12 : 128 };
 }
+/**
+ * Codes that lie whole in bytes, and codes in parts above those: the steps they are for, the vectors, and for each step and half of a block
+ * the code, as [vector, from, to, width] of its parts. pack-assembly/planes.ts writes them.
+ */
+const PARTED = {
+  5: {
+    steps: 4,
+    vectors: 5,
+    codes: [
+      [[[0, 0, 0, 5]], [[1, 0, 0, 5]]],
+      [[[2, 0, 0, 5]], [[3, 0, 0, 5]]],
+      [
+        [[4, 0, 0, 5]],
+        [
+          [0, 5, 2, 3],
+          [1, 6, 0, 2],
+        ],
+      ],
+      [
+        [
+          [2, 5, 2, 3],
+          [3, 6, 0, 2],
+        ],
+        [
+          [4, 5, 2, 3],
+          [1, 5, 1, 1],
+          [3, 5, 0, 1],
+        ],
+      ],
+    ],
+  },
+  6: {
+    steps: 2,
+    vectors: 3,
+    codes: [
+      [[[0, 0, 0, 6]], [[1, 0, 0, 6]]],
+      [
+        [[2, 0, 0, 6]],
+        [
+          [0, 6, 4, 2],
+          [1, 6, 2, 2],
+          [2, 6, 0, 2],
+        ],
+      ],
+    ],
+  },
+};
+
 /** Tiles: rows of activations × blocks of 8 weight rows. Several blocks for few rows: each is another place in memory that is read from. */
 const TILES = [
   { m: 1, b: 4 },
@@ -133,8 +181,10 @@ function maskName(mask) {
   return `mask${mask}`;
 }
 
-/** The masks by which {@link unpack} takes codes from planes. */
+/** The masks by which {@link unpack} takes codes from planes, or from vectors that hold codes and parts of one. */
 function fieldMasks(bits) {
+  if (bits in PARTED)
+    return [...new Set(PARTED[bits].codes.flat(2).map(([, , to, width]) => ((1 << width) - 1) << to))];
   return planes(bits).map(([, width, position]) => ((1 << width) - 1) << position);
 }
 
@@ -160,14 +210,6 @@ function planes(bits) {
       [64, 1, 2],
     ],
     4: [[0, 4, 0]],
-    5: [
-      [0, 4, 0],
-      [128, 1, 4],
-    ],
-    6: [
-      [0, 4, 0],
-      [128, 2, 4],
-    ],
     // The low nibbles. The high ones lie before them.
     8: [[128, 4, 0]],
   }[bits];
@@ -178,6 +220,7 @@ function planes(bits) {
  * each plane, advanced by {@link advance}.
  */
 function unpack(depth, bits, s, b, loaded = false) {
+  if (bits in PARTED) return unpackParted(depth, bits, s, b, loaded);
   const parts = [[], []];
   for (const [, width, position] of planes(bits)) {
     const perVector = 4 / width;
@@ -191,18 +234,46 @@ function unpack(depth, bits, s, b, loaded = false) {
   return parts.map((p) => p.reduce((a, c) => `v128.or(${a}, ${c})`));
 }
 
+function unpackParted(depth, bits, s, b, loaded) {
+  const { steps, vectors, codes } = PARTED[bits];
+  const step = codes[s % steps];
+  const earlier = codes
+    .slice(0, s % steps)
+    .flat(2)
+    .map(([vector]) => vector);
+  for (const vector of new Set(step.flat().map(([v]) => v)))
+    if (!earlier.includes(vector))
+      emit(
+        depth,
+        `v${b}p${vector} = v128.load(q${b}p0, ${16 * (Math.floor(s / steps) * vectors + vector)});`,
+      );
+  return step.map((parts) =>
+    parts
+      .map(([vector, from, to, width]) => field(`v${b}p${vector}`, from, to, width, loaded))
+      .reduce((a, c) => `v128.or(${a}, ${c})`),
+  );
+}
+
 /** Pointers to the planes of a chunk. */
 function planePointers(depth, bits, b) {
-  const all = range(b).flatMap((k) => planes(bits).map(([at, width]) => `q${k}p${width} = w${k} + ${at}`));
+  const all = range(b).flatMap((k) =>
+    bits in PARTED
+      ? [`q${k}p0 = w${k}`]
+      : planes(bits).map(([at, width]) => `q${k}p${width} = w${k} + ${at}`),
+  );
   emit(depth, `let ${all.join(', ')};`);
 }
 
 function advance(depth, bits, blocks, steps = 4) {
   for (const k of blocks)
-    for (const [, width] of planes(bits)) emit(depth, `q${k}p${width} += ${4 * width * steps};`);
+    if (bits in PARTED) emit(depth, `q${k}p0 += ${4 * bits * steps};`);
+    else for (const [, width] of planes(bits)) emit(depth, `q${k}p${width} += ${4 * width * steps};`);
 }
 
-const vectors = (bits, b) => planes(bits).map(([, width]) => `v${b}p${width}`);
+const vectors = (bits, b) =>
+  bits in PARTED
+    ? range(PARTED[bits].vectors).map((vector) => `v${b}p${vector}`)
+    : planes(bits).map(([, width]) => `v${b}p${width}`);
 
 function scalesAndBiases(depth, b, pointer) {
   emit(depth, 'if (dtype == 0) {');

@@ -12,11 +12,16 @@
  * step `t` is 4 columns. Code bits are split in planes of 4, 2 and 1 bits, each plane whole vectors:
  *
  *     bits 4: one 4-plane      bits 8: high nibbles, low nibbles (two 4-planes)
- *     bits 2: one 2-plane      bits 5: 4-plane, 1-plane     bits 6: 4-plane, 2-plane     bits 3: 2-plane, 1-plane
+ *     bits 2: one 2-plane      bits 3: 2-plane, 1-plane
  *
  * A vector of a plane of b bits holds 4 / b steps, its bits from low to high: rows 0–3 of the first step, rows 4–7 of
  * the first step, rows 0–3 of the second, …. Within a vector byte `4r + j` is row r, column j with relaxed SIMD;
  * without, 16-bit pairs go row 0…3 for columns 0, 1, then row 0…3 for columns 2, 3.
+ *
+ * Codes of 5 and 6 bits have no planes, for putting them together would take more operations than multiplying them. Of two steps
+ * of 6 bits three vectors hold a code in each byte, and above it two bits of the fourth, from the highest on. Of four steps of 5 bits
+ * five vectors A…E hold a code in each byte. Of the other three codes the first has its highest three bits above those of A and two in
+ * B, the second so in C and D, and the third in E, then one bit each in B and D.
  *
  * Scales and biases keep 16 bits where the source has 16: word r is `scale << 16 | bias`. f32: 8 scales, 8 biases.
  * f16 numbers are stored times 2^k, k the largest of 0…10 that the row allows: with k = 10 no subnormal is left (the

@@ -146,8 +146,8 @@ function gatherSteps(
       case 2: codes = plane(w, 2, s, r); break;
       case 3: codes = plane(w, 2, s, r) | plane(w + 64, 1, s, r) << 2; break;
       case 4: codes = plane(w, 4, s, r); break;
-      case 5: codes = plane(w, 4, s, r) | plane(w + 128, 1, s, r) << 4; break;
-      case 6: codes = plane(w, 4, s, r) | plane(w + 128, 2, s, r) << 4; break;
+      case 5: codes = five(w + 80 * (s >> 2), s & 3, r); break;
+      case 6: codes = six(w + 48 * (s >> 1), s & 1, r); break;
       default: codes = plane(w + 128, 4, s, r) | plane(w, 4, s, r) << 4;
     }
     let bytes = i32x4.splat(codes);
@@ -162,11 +162,33 @@ function gatherSteps(
 /** Bits of one plane for the 4 columns of step s, a byte each. */
 function plane(w: usize, width: u32, s: u32, r: u32): u32 {
   const perVector = 4 / width;
-  const vector = w + 16 * (s / perVector);
-  const lane = r & 3;
-  let word: u32;
-  if (RELAXED) word = load<u32>(vector + lane * 4);
-  else word = load<u16>(vector + lane * 2) | <u32>load<u16>(vector + 8 + lane * 2) << 16;
+  const word = wordOf(w + 16 * (s / perVector), r);
   const shift = 2 * width * (s % perVector) + (r < 4 ? 0 : width);
   return word >> shift & ((1 << width) - 1) * 0x01010101;
+}
+
+/** Codes of 6 bits of the first or second step of two. */
+function six(w: usize, second: u32, r: u32): u32 {
+  if (second == 0) return wordOf(r < 4 ? w : w + 16, r) & 0x3f3f3f3f;
+  if (r < 4) return wordOf(w + 32, r) & 0x3f3f3f3f;
+  const high = wordOf(w, r) >> 2 & 0x30303030;
+  return high | wordOf(w + 16, r) >> 4 & 0x0c0c0c0c | wordOf(w + 32, r) >> 6 & 0x03030303;
+}
+
+/** Codes of 5 bits of step s of four. */
+function five(w: usize, s: u32, r: u32): u32 {
+  const whole = 2 * s + (r < 4 ? 0 : 1);
+  if (whole < 5) return wordOf(w + 16 * whole, r) & 0x1f1f1f1f;
+  const first = w + (whole == 5 ? 0 : whole == 6 ? 32 : 64);
+  const high = wordOf(first, r) >> 3 & 0x1c1c1c1c;
+  if (whole < 7) return high | wordOf(first + 16, r) >> 6 & 0x03030303;
+  return high | wordOf(w + 16, r) >> 4 & 0x02020202 | wordOf(w + 48, r) >> 5 & 0x01010101;
+}
+
+/** What a vector holds of row r, or of that four above. */
+// @ts-ignore: decorator
+@inline function wordOf(vector: usize, r: u32): u32 {
+  const lane = r & 3;
+  if (RELAXED) return load<u32>(vector + lane * 4);
+  return load<u16>(vector + lane * 2) | <u32>load<u16>(vector + 8 + lane * 2) << 16;
 }

@@ -55,20 +55,76 @@ function plane(at: usize, stride: u32, width: i32, position: i32, relaxed: bool,
   return to;
 }
 
+/** Step s of four of rows 0…3 (words of x0…x3). */
+@inline
+function stepOf(s: i32, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
+  const a = s < 2 ? v128.shuffle<u32>(x0, x1, 0, 4, 1, 5) : v128.shuffle<u32>(x0, x1, 2, 6, 3, 7);
+  const b = s < 2 ? v128.shuffle<u32>(x2, x3, 0, 4, 1, 5) : v128.shuffle<u32>(x2, x3, 2, 6, 3, 7);
+  return (s & 1) == 0 ? v128.shuffle<u64>(a, b, 0, 2) : v128.shuffle<u64>(a, b, 1, 3);
+}
+
+/** Two steps of 6 bits as three vectors: the codes of rows 4…7 of the second are parted among the highest bits of the others. */
+@inline
+function putSixes(a: v128, b: v128, c: v128, d: v128, relaxed: bool, to: usize): void {
+  put(to, v128.or(a, i16x8.shl(v128.and(d, i8x16.splat(0x30)), 2)), relaxed);
+  put(to + 16, v128.or(b, i16x8.shl(v128.and(d, i8x16.splat(0x0c)), 4)), relaxed);
+  put(to + 32, v128.or(c, i16x8.shl(v128.and(d, i8x16.splat(0x03)), 6)), relaxed);
+}
+
+/** Four steps of 5 bits as five vectors: of eight codes five, and above them the parts of the other three. */
+@inline
+function putFives(
+  u0: v128, l0: v128, u1: v128, l1: v128, u2: v128, l2: v128, u3: v128, l3: v128, relaxed: bool, to: usize,
+): void {
+  const three = i8x16.splat(0x1c);
+  const two = i8x16.splat(3);
+  put(to, v128.or(u0, i16x8.shl(v128.and(l2, three), 3)), relaxed);
+  const b = v128.or(l0, i16x8.shl(v128.and(l2, two), 6));
+  put(to + 16, v128.or(b, i16x8.shl(v128.and(l3, i8x16.splat(2)), 4)), relaxed);
+  put(to + 32, v128.or(u1, i16x8.shl(v128.and(u3, three), 3)), relaxed);
+  const d = v128.or(l1, i16x8.shl(v128.and(u3, two), 6));
+  put(to + 48, v128.or(d, i16x8.shl(v128.and(l3, i8x16.splat(1)), 5)), relaxed);
+  put(to + 64, v128.or(u2, i16x8.shl(v128.and(l3, three), 3)), relaxed);
+}
+
+@inline
+function parted(at: usize, stride: u32, bits: u32, relaxed: bool, to: usize): usize {
+  for (let half: usize = 0; half < 32; half += 16) {
+    const upper = at + half;
+    const u0 = v128.load(upper);
+    const u1 = v128.load(upper + stride);
+    const u2 = v128.load(upper + (stride << 1));
+    const u3 = v128.load(upper + stride * 3);
+    const lower = upper + (stride << 2);
+    const l0 = v128.load(lower);
+    const l1 = v128.load(lower + stride);
+    const l2 = v128.load(lower + (stride << 1));
+    const l3 = v128.load(lower + stride * 3);
+    const a0 = stepOf(0, u0, u1, u2, u3);
+    const b0 = stepOf(0, l0, l1, l2, l3);
+    const a1 = stepOf(1, u0, u1, u2, u3);
+    const b1 = stepOf(1, l0, l1, l2, l3);
+    const a2 = stepOf(2, u0, u1, u2, u3);
+    const b2 = stepOf(2, l0, l1, l2, l3);
+    const a3 = stepOf(3, u0, u1, u2, u3);
+    const b3 = stepOf(3, l0, l1, l2, l3);
+    if (bits == 5) putFives(a0, b0, a1, b1, a2, b2, a3, b3, relaxed, to);
+    else {
+      putSixes(a0, b0, a1, b1, relaxed, to);
+      putSixes(a2, b2, a3, b3, relaxed, to + 48);
+    }
+    to += bits << 4;
+  }
+  return to;
+}
+
 /** Codes of one byte each, rows `stride` bytes apart. Returns where the planes end. */
 export function chunkPlanes(at: usize, stride: u32, bits: u32, relaxed: bool, to: usize): usize {
   if (bits == 8) {
     to = plane(at, stride, 4, 4, relaxed, to);
     return plane(at, stride, 4, 0, relaxed, to);
   }
-  if (bits == 6) {
-    to = plane(at, stride, 4, 0, relaxed, to);
-    return plane(at, stride, 2, 4, relaxed, to);
-  }
-  if (bits == 5) {
-    to = plane(at, stride, 4, 0, relaxed, to);
-    return plane(at, stride, 1, 4, relaxed, to);
-  }
+  if (bits == 5 || bits == 6) return parted(at, stride, bits, relaxed, to);
   to = plane(at, stride, 2, 0, relaxed, to);
   return bits == 3 ? plane(at, stride, 1, 2, relaxed, to) : to;
 }
