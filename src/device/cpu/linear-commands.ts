@@ -120,7 +120,7 @@ const LUT4_KINDS = { f16: 48, e8m0: 64, 'f16-i8': 80, 'f32-e4m3': 96 } as const;
 
 /**
  * What the kernels call a format: bits of a code as a panel holds it (WIDTH of assembly/matmul.ts), and 16 times a kind (FORMATS of
- * scripts/generate-matmul.mjs).
+ * scripts/matmul/formats.mjs).
  */
 function formatWord(format: MatrixFormat): number {
   switch (format.kind) {
