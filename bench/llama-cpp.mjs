@@ -3,7 +3,7 @@
 //   node bench/llama-cpp.mjs DIR '{"rows": [1, 4], "prompt": 512, "generate": 64, "threads": 2, "model": "model.gguf"}'
 //
 // DIR holds the installed package; it is no dependency of kvant.
-import { openTheirs, peerFolder } from './beside-llama-cpp.mjs';
+import { decodeTogether, openTheirs, peerFolder } from './beside-llama-cpp.mjs';
 
 const [, , folder, config] = process.argv;
 const { rows, prompt, generate, threads, model: modelPath } = JSON.parse(config);
@@ -27,20 +27,11 @@ for (const n of rows) {
     prefills.push((1000 * prompt) / (performance.now() - started));
   }
   const started = performance.now();
-  let total = 0;
-  await Promise.all(
-    sequences.map(async (s) => {
-      let k = 0;
-      for await (const _ of s.evaluate([500], { temperature: 0, yieldEogToken: true })) {
-        total++;
-        if (++k >= generate) break;
-      }
-    }),
-  );
+  await decodeTogether(sequences, generate);
   results.push({
     rows: n,
     prefillTokensPerSecond: prefills.sort((a, b) => a - b)[prefills.length >> 1],
-    decodeTokensPerSecond: (1000 * total) / (performance.now() - started),
+    decodeTokensPerSecond: (1000 * n * generate) / (performance.now() - started),
   });
   await context.dispose();
 }
