@@ -11,6 +11,10 @@ const off: Neutral = (value) => value === false || value === 0;
 const one: Neutral = (value) => value === 1;
 const none: Neutral = () => false;
 const ones: Neutral = (value) => Array.isArray(value) && value.every((item) => item === 1);
+const each =
+  (...names: readonly string[]): Neutral =>
+  (value) =>
+    (Array.isArray(value) ? value : [value]).every((item) => names.includes(item));
 
 /** The field, and which of its values change nothing. `null` is no value. */
 const STRUCTURE: Readonly<Record<string, Neutral>> = {
@@ -48,7 +52,40 @@ const STRUCTURE: Readonly<Record<string, Neutral>> = {
   rotary_pct: one,
   rope_local_base_freq: none,
   rotary: none,
-  // Experts.
+  // Kinds of layers, where a family knows none but its own.
+  layer_types: each('full_attention', 'attention'),
+  layers_block_type: none,
+  hybrid_override_pattern: none,
+  mlp_layer_types: each('dense'),
+  attn_type_list: ones,
+  is_causal: (value) => value === true,
+  use_bidirectional_attention: off,
+  // Tokens that an indexer picks, caches that are compressed, linear attention.
+  index_topk: off,
+  index_n_heads: off,
+  index_head_dim: off,
+  indexer_types: none,
+  compress_rates: none,
+  compress_ratios: none,
+  o_lora_rank: off,
+  linear_attn_config: none,
+  sparse_attention_config: none,
+  // Several residual streams, sparse activations.
+  hc_mult: (value) => off(value) || one(value),
+  hc_sinkhorn_iters: off,
+  altup_num_inputs: (value) => off(value) || one(value),
+  laurel_rank: off,
+  activation_sparsity_pattern: (value) => Array.isArray(value) && value.every(off),
+  hidden_size_per_layer_input: off,
+  swiglu_limit: off,
+  // Experts, and how they are chosen.
+  scoring_func: each('softmax', 'sigmoid'),
+  topk_method: each('greedy', 'noaux_tc', 'group_limited_greedy'),
+  n_group: (value) => off(value) || one(value),
+  topk_group: (value) => off(value) || one(value),
+  num_hash_layers: off,
+  moe_latent_size: off,
+  zero_expert_num: off,
   num_experts: (value) => off(value) || one(value),
   num_local_experts: (value) => off(value) || one(value),
   n_routed_experts: off,

@@ -172,6 +172,13 @@ function readMixture(fields: ConfigFields): Mixture | null {
 /** The fields with the rotation of layers of a kind as that of all. */
 function readRopes(fields: ConfigFields): Readonly<Record<'full' | 'sliding', ConfigFields>> {
   const parameters = fields.object('rope_parameters');
+  const scaling = fields.object('rope_scaling');
+  for (const [name, stated] of [
+    ['rope_parameters', parameters],
+    ['rope_scaling', scaling],
+  ] as const)
+    if (stated !== null && !stated.empty && !stated.has(...Object.keys(ROPES)))
+      throw fields.odd(name, stated.json, 'a rotation for each kind of layer, in "rope_parameters",');
   const of = (name: keyof typeof ROPES): ConfigFields =>
     fields
       .replacing('rope_parameters', parameters?.object(name)?.json ?? ROPES[name])
