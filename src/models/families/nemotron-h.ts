@@ -83,12 +83,13 @@ const EXPERTS: ExpertNames = {
     ].map((name) => ({ name, stack, rows: stack * rows, first: expert * rows })),
 };
 
+/** A letter for each layer. */
+const PATTERN = 'hybrid_override_pattern';
+
 function readKinds(fields: ConfigFields): Kind[] {
-  const [name, types] = fields.has('layers_block_type')
-    ? (['layers_block_type', fields.texts('layers_block_type')] as const)
-    : fields.has('layer_types')
-      ? (['layer_types', fields.texts('layer_types')] as const)
-      : (['hybrid_override_pattern', [...(fields.text('hybrid_override_pattern') ?? 'ME*-')]] as const);
+  // All are asked for: they say the same, and what nobody asked for would be refused.
+  const [name = PATTERN] = ['layers_block_type', 'layer_types', PATTERN].filter((each) => fields.has(each));
+  const types = name === PATTERN ? [...(fields.text(name) ?? 'ME*-')] : fields.texts(name);
   const kinds = (types ?? []).map((type) => {
     const kind = Object.hasOwn(KINDS, type) ? KINDS[type] : undefined;
     if (kind !== undefined) return kind;
