@@ -84,8 +84,23 @@ Examples:
   $ kvant generate models/demo-vision --image photo.png --prompt "What is in the picture?"
   $ echo "Once upon a time" | kvant generate ${EXAMPLE_MODEL} --raw --prompt -`,
   );
+  // Refused below, with what they were meant for.
+  command.allowExcessArguments();
   command.action(async (model: string, flags: GenerateFlags) => {
+    refuseBareText(command.args.slice(1));
     await generate(model, flags);
+  });
+}
+
+/** `kvant generate MODEL "Hello"`, as other tools have it. */
+function refuseBareText(words: readonly string[]): void {
+  if (words.length === 0) return;
+  const text = words.join(' ');
+  const short = text.length > 60 ? `${text.slice(0, 57)}...` : text;
+  throw new KvantError('invalid-flags', `There is text behind the model: ${JSON.stringify(short)}.`, {
+    kind: 'invalid-request',
+    where: '--prompt',
+    fix: `Give it with --prompt: --prompt ${JSON.stringify(short)}.`,
   });
 }
 
@@ -125,7 +140,7 @@ async function print(generation: Generation, flags: GenerateFlags, engine: Engin
     }
     process.stdout.write('\n');
   }
-  const { text, reasoning, toolCalls, tokenIds, finishReason, usage, timings, seed, choices } =
+  const { text, reasoning, toolCalls, tokenIds, finishReason, usage, timings, seed, choices, images } =
     await generation.result;
   if (choices[0]?.error !== undefined) throw choices[0].error;
   const peak = (await engine.stats()).device.peakBytes;
@@ -134,6 +149,7 @@ async function print(generation: Generation, flags: GenerateFlags, engine: Engin
     const parts = {
       ...(reasoning === '' ? {} : { reasoning }),
       ...(toolCalls.length === 0 ? {} : { toolCalls }),
+      ...(images === undefined || images.length === 0 ? {} : { images }),
     };
     const memory = { ...engine.info.memory, peak };
     const result = { text, ...parts, tokenIds, finishReason, usage, timings, seed, logprobs, memory };
@@ -162,7 +178,7 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
       given.length === 0 ? 'There is no prompt.' : 'There is more than one prompt.',
       {
         kind: 'invalid-request',
-        fix: 'Give one of --prompt, --prompt-file and --messages.',
+        fix: `Give one of --prompt, --prompt-file and --messages.${flags.image === undefined ? '' : ' All that stands behind --image are files.'}`,
       },
     );
   }

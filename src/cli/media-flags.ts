@@ -1,6 +1,8 @@
 /** Flags of `kvant serve` about where pictures of requests may come from. */
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { EngineOptions } from '../engine/types.js';
+import { isMediaDomain } from '../engine/vision/picture-access.js';
+import { shown } from '../printable.js';
 import { bytes } from './flag-numbers.js';
 
 export interface MediaFlags {
@@ -10,10 +12,13 @@ export interface MediaFlags {
   readonly allowedLocalMediaPath?: string;
 }
 
-const list = (text: string, before: readonly string[] = []): string[] => [
-  ...before,
-  ...text.split(',').map((one) => one.trim()),
-];
+function hosts(text: string, before: readonly string[] = []): string[] {
+  const given = text.split(',').map((one) => one.trim());
+  const bad = given.find((one) => !isMediaDomain(one));
+  if (bad === undefined) return [...before, ...given];
+  const what = bad === '' ? 'A host is empty.' : `${shown(bad)} is no host.`;
+  throw new InvalidArgumentError(`${what} Hosts are needed, each example.com or *.example.com.`);
+}
 
 export function addMediaFlags(command: Command): void {
   command
@@ -22,7 +27,7 @@ export function addMediaFlags(command: Command): void {
     .option(
       '--allowed-media-domains <hosts>',
       'fetch them from these hosts alone, such as example.com,*.example.org; several may be given',
-      list,
+      hosts,
     )
     .option('--allowed-local-media-path <folder>', 'read pictures by file: URLs, those in this folder');
 }

@@ -81,5 +81,7 @@ describe('engine options', () => {
       [{ allowedMediaDomains: ['*.*.example'] }, 'allowedMediaDomains'],
     ] as const)
       expect(refusal(options), where).toMatchObject({ code: 'invalid-option', status: 400, where });
+    const { message } = refusal({ allowedMediaDomains: ['a.example', 'https://b.example'] }) as KvantError;
+    expect(message).toContain('is ["a.example","https://b.example"]; it takes');
   });
 });

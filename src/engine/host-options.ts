@@ -122,7 +122,9 @@ function invalidOption(name: string, value: unknown, takes: string): KvantError 
 
 /** As far as one would read it in a message. */
 function shown(value: unknown): string {
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
-  const text = String(value);
+  const texts = Array.isArray(value) && value.length > 0 && value.every((one) => typeof one === 'string');
+  if (typeof value === 'object' && value !== null && !texts)
+    return Array.isArray(value) ? 'a list' : 'an object';
+  const text = texts ? JSON.stringify(value) : String(value);
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }

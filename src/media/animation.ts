@@ -1,6 +1,6 @@
 /** What an animated GIF or WebP says of its frames, before any is decoded. */
 
-import { readImageHeader } from './image-header.js';
+import { behindBlocks, colourTable, readImageHeader } from './image-header.js';
 
 export interface Animation {
   readonly format: 'gif' | 'webp';
@@ -29,7 +29,7 @@ export function readAnimation(
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const text = (from: number, to: number): string => String.fromCharCode(...bytes.subarray(from, to));
   try {
-    if (/^GIF8[79]a/.test(text(0, 6))) return gif(view, most);
+    if (/^GIF8[79]a/.test(text(0, 6))) return gif(bytes, view, most);
     if (text(0, 4) === 'RIFF' && text(8, 12) === 'WEBP') return webp(bytes, view, most);
     return null;
   } catch (error) {
@@ -47,26 +47,21 @@ export function frameRate({ delays }: Pick<Animation, 'delays'>): number {
 
 const shown = (ms: number): number => (ms < SHORTEST_MS ? DEFAULT_MS : ms);
 
-function gif(view: DataView, most: number): Animation | 'broken' {
-  const [width, height] = [view.getUint16(6, true), view.getUint16(8, true)];
-  const table = (flags: number): number => ((flags & 0x80) === 0 ? 0 : 3 * 2 ** ((flags & 7) + 1));
-  /** Behind the blocks of data that begin here. */
-  const behind = (from: number): number => {
-    let at = from;
-    for (let size = view.getUint8(at); size !== 0; size = view.getUint8(at)) at += size + 1;
-    return at + 1;
-  };
+function gif(bytes: Uint8Array, view: DataView, most: number): Animation | 'broken' {
+  const header = readImageHeader(bytes);
+  if (header === null || header === 'broken') return 'broken';
+  const { width, height } = header;
   const delays: number[] = [];
   let delay = 0;
-  let at = 13 + table(view.getUint8(10));
+  let at = 13 + colourTable(view.getUint8(10));
   while (delays.length < most) {
     const block = view.getUint8(at);
     if (block === 0x3b) break;
     if (block === 0x21) {
       if (view.getUint8(at + 1) === 0xf9) delay = view.getUint16(at + 4, true) * 10;
-      at = behind(at + 2);
+      at = behindBlocks(view, at + 2);
     } else if (block === 0x2c) {
-      at = behind(at + 11 + table(view.getUint8(at + 9)));
+      at = behindBlocks(view, at + 11 + colourTable(view.getUint8(at + 9)));
       delays.push(shown(delay));
       delay = 0;
     } else return 'broken';

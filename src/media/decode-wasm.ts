@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { type FirstFrame, firstFrame } from './first-frame.js';
-import type { ImageFormat } from './image-header.js';
+import { type ImageFormat, jpegEnds } from './image-header.js';
 
 interface Decoder {
   init(module: WebAssembly.Module): Promise<unknown>;
@@ -67,6 +67,7 @@ export async function decodeByWasm(bytes: Uint8Array, format: ImageFormat): Prom
   }
   const loaded = await decoder;
   if (loaded === null) return null;
+  if (format === 'jpeg' && !jpegEnds(bytes)) throw new Error('the file is cut off');
   const first = format === 'webp' ? firstFrame(bytes) : null;
   if (first === null) return decode(loaded, bytes);
   return laid(await decode(loaded, first.file), first);

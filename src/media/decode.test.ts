@@ -40,7 +40,8 @@ describe('decodeImage', () => {
     ] as const)
       await expect(decodeImage(bytesOf(name), { decoder: 'jsquash' }), name).rejects.toMatchObject({
         code: 'image-decoder-missing',
-        message: expect.stringContaining(`no decoder for ${kind}:`),
+        where: 'image',
+        message: expect.stringContaining(`is ${kind}, for which there is no decoder`),
       });
   });
 
@@ -69,14 +70,39 @@ describe('decodeImage', () => {
       }
   });
 
-  it('refuses a file that is cut off anywhere', async () => {
-    for (const name of ['jpeg-420', 'png', 'webp', 'gif']) {
-      const bytes = bytesOf(name);
-      for (let end = 0; end < bytes.length - 16; end += 397)
-        await expect(decodeImage(bytes.subarray(0, end)), `${name} to ${end}`).rejects.toMatchObject({
-          code: expect.stringMatching(/^(?:invalid|unsupported)-image$/),
-        });
-    }
+  it.each(['sharp', 'jsquash'] as const)(
+    'refuses a file that is cut off anywhere, by %s',
+    async (decoder) => {
+      for (const name of ['jpeg-420', 'png', 'webp', 'gif']) {
+        if (name === 'gif' && decoder === 'jsquash') continue;
+        const bytes = bytesOf(name);
+        const ends = [bytes.length - 16];
+        for (let end = 0; end < bytes.length - 16; end += 397) ends.push(end);
+        for (const end of ends)
+          await expect(
+            decodeImage(bytes.subarray(0, end), { decoder }),
+            `${name} to ${end}`,
+          ).rejects.toMatchObject({ code: expect.stringMatching(/^(?:invalid|unsupported)-image$/) });
+      }
+    },
+  );
+
+  it('takes a GIF for as large as its first frame makes it, before it decodes it', async () => {
+    const u16 = (n: number): number[] => [n & 255, n >> 8];
+    const gif = (screen: number, at: number, side: number): Buffer =>
+      Buffer.from([
+        ...[...Buffer.from('GIF89a'), ...u16(screen), ...u16(screen), 0x80, 0, 0, 0, 0, 0, 255, 255, 255],
+        ...[0x21, 0xf9, 4, 0, 10, 0, 0, 0, 0x2c, ...u16(at), ...u16(at), ...u16(side), ...u16(side), 0],
+        ...[2, 2, 0x44, 1, 0, 0x3b],
+      ]);
+    const { width, height } = await decodeImage(gif(60, 50, 20));
+    expect([width, height]).toEqual([70, 70]);
+    expect(checkImage(gif(60, 50, 20))).toMatchObject({ width: 70, height: 70 });
+    const tooLarge = expect.objectContaining({ code: 'image-too-large' });
+    expect(() => checkImage(gif(60, 0, 9000))).toThrow(tooLarge);
+    expect(() => checkImage(gif(60, 60_000, 1))).toThrow(tooLarge);
+    for (const empty of [gif(0, 0, 60), gif(60, 0, 0), gif(60, 0, 60).subarray(0, 19)])
+      expect(() => checkImage(empty)).toThrow(expect.objectContaining({ code: 'invalid-image' }));
   });
 
   it('refuses what is hostile or no picture, before it decodes anything', () => {

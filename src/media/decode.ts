@@ -75,14 +75,18 @@ export async function decodeImage(
   const { maxPixels = MAX_IMAGE_PIXELS, background = 'white', decoder = 'auto' } = options;
   const header = checkImage(bytes, options, where);
   const sharp = decoder === 'jsquash' ? null : await loadSharp();
-  if (sharp === null && decoder === 'sharp') throw missing(header.format);
+  if (sharp === null && decoder === 'sharp') throw missing(header.format, where);
   let raw: Raw;
   try {
-    raw = sharp === null ? await decodeWasm(bytes, header) : await decodeSharp(sharp, bytes, maxPixels);
+    raw =
+      sharp === null ? await decodeWasm(bytes, header, where) : await decodeSharp(sharp, bytes, maxPixels);
   } catch (error) {
     if (error instanceof KvantError) throw error;
     throw broken(where, 'it cannot be decoded: it is cut off, damaged, or not what its header says', error);
   }
+  // What was admitted is what the header says.
+  if (raw.width !== header.width || raw.height !== header.height)
+    throw broken(where, `it has ${raw.width} × ${raw.height} pixels, other than its header says`);
   const rgb = opaque(raw, background === 'white');
   return turnImage(rgb, orientationOf(bytes, header.format));
 }
@@ -154,12 +158,12 @@ function fromCmyk(data: Uint8Array): Uint8Array {
   return out;
 }
 
-async function decodeWasm(bytes: Uint8Array, { format, channels }: ImageHeader): Promise<Raw> {
+async function decodeWasm(bytes: Uint8Array, { format, channels }: ImageHeader, where: string): Promise<Raw> {
   // Its decoder has no CMYK.
-  if (channels === 4) throw missing(format, ' of CMYK');
+  if (channels === 4) throw missing(format, where, ' of CMYK');
   const { decodeByWasm } = await import('./decode-wasm.js');
   const raw = await decodeByWasm(bytes, format);
-  if (raw === null) throw missing(format);
+  if (raw === null) throw missing(format, where);
   return { ...raw, channels: 4 };
 }
 
@@ -198,10 +202,10 @@ function broken(where: string, what: string, cause?: unknown): KvantError {
   });
 }
 
-function missing(format: ImageFormat, kind = ''): KvantError {
+function missing(format: ImageFormat, where: string, kind = ''): KvantError {
   return new KvantError(
     'image-decoder-missing',
-    `There is no decoder for ${format.toUpperCase()}${kind}: neither sharp nor a package of @jsquash that reads it is installed.`,
-    { kind: 'unsupported', fix: 'npm install sharp' },
+    `${where} is ${format.toUpperCase()}${kind}, for which there is no decoder: neither sharp nor a package of @jsquash that reads it is installed.`,
+    { kind: 'unsupported', where, fix: 'npm install sharp; or send PNG.' },
   );
 }

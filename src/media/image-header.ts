@@ -43,8 +43,7 @@ export function readImageHeader(bytes: Uint8Array): ImageHeader | 'broken' | nul
       if (ascii(bytes, 12, 16) !== 'IHDR') return 'broken';
       return { format: 'png', width: view.getUint32(16), height: view.getUint32(20) };
     }
-    if (/^GIF8[79]a/.test(ascii(bytes, 0, 6)))
-      return { format: 'gif', width: view.getUint16(6, true), height: view.getUint16(8, true) };
+    if (/^GIF8[79]a/.test(ascii(bytes, 0, 6))) return gif(view);
     if (ascii(bytes, 0, 4) === 'RIFF' && ascii(bytes, 8, 12) === 'WEBP') return webp(bytes, view);
     return null;
   } catch (error) {
@@ -76,6 +75,58 @@ function jpeg(bytes: Uint8Array, view: DataView): ImageHeader | 'broken' {
     at += length;
   }
   return 'broken';
+}
+
+/** Whether a JPEG has its end: some decoders fill one that is cut off with grey, and say nothing. */
+export function jpegEnds(bytes: Uint8Array): boolean {
+  let at = 2;
+  while (at + 1 < bytes.length) {
+    // Within what is coded a marker is never followed by zero, and restarts are a part of it.
+    const marker = bytes[at + 1]!;
+    const coded =
+      bytes[at] !== 0xff || marker === 0x00 || marker === 0xff || (marker >= 0xd0 && marker <= 0xd7);
+    if (coded) at++;
+    else if (marker === 0xd9) return true;
+    else if (marker === 0x01) at += 2;
+    else if (at + 3 < bytes.length) at += 2 + (bytes[at + 2]! << 8) + bytes[at + 3]!;
+    else return false;
+  }
+  return false;
+}
+
+/** Decoders make the picture as large as its first frame where that is larger than the screen it is said to lie on. */
+function gif(view: DataView): ImageHeader | 'broken' {
+  const frame = firstGifFrame(view);
+  if (frame === null) return 'broken';
+  const u16 = (at: number): number => view.getUint16(at, true);
+  const [width, height] = [u16(frame + 5), u16(frame + 7)];
+  if (width === 0 || height === 0) return 'broken';
+  const side = (screen: number, end: number): number => (screen === 0 ? 0 : Math.max(screen, end));
+  return {
+    format: 'gif',
+    width: side(u16(6), u16(frame + 1) + width),
+    height: side(u16(8), u16(frame + 3) + height),
+  };
+}
+
+/** Where the first frame of a GIF is described; null for a file that has none. Errors: `RangeError` past the end. */
+function firstGifFrame(view: DataView): number | null {
+  for (let at = 13 + colourTable(view.getUint8(10)); ; ) {
+    const block = view.getUint8(at);
+    if (block === 0x2c) return at;
+    if (block !== 0x21) return null;
+    at = behindBlocks(view, at + 2);
+  }
+}
+
+/** Bytes of a table of colours, by the flags before it. */
+export const colourTable = (flags: number): number => ((flags & 0x80) === 0 ? 0 : 3 * 2 ** ((flags & 7) + 1));
+
+/** Where blocks of data of a GIF end that begin here. */
+export function behindBlocks(view: DataView, from: number): number {
+  let at = from;
+  for (let size = view.getUint8(at); size !== 0; size = view.getUint8(at)) at += size + 1;
+  return at + 1;
 }
 
 function webp(bytes: Uint8Array, view: DataView): ImageHeader | 'broken' {

@@ -108,7 +108,17 @@ const FIELDS: Readonly<Record<string, readonly [accepts: (value: unknown) => boo
   function_call: [isJsonObject, 'an object'],
 };
 
+/** Where other protocols have the pictures of a message. No template reads them there: the model would be asked without. */
+const ELSEWHERE = ['images', 'image', 'image_url', 'image_urls', 'videos', 'video', 'video_url'];
+
 function checkFields(message: JsonObject, where: string): void {
+  const media = ELSEWHERE.find((name) => message[name] !== undefined && message[name] !== null);
+  if (media !== undefined)
+    throw invalid(
+      `${where}.${media}`,
+      `${where}.${media} is no field of a message: pictures are parts of its content`,
+      'Send content: [{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}, {"type": "text", "text": "…"}].',
+    );
   for (const [name, [accepts, takes]] of Object.entries(FIELDS)) {
     const value = message[name];
     if (value === undefined || value === null || accepts(value)) continue;
@@ -119,6 +129,9 @@ function checkFields(message: JsonObject, where: string): void {
 /** Fields of a part that tell a cache where to begin or end: kvant's finds that by itself. */
 const HINTS = ['cache_control', 'prompt_cache_breakpoint'];
 
+/** Types of parts that hold what a model sees. */
+const SEEN = ['image_url', 'video_url', 'input_image', 'image', 'video'];
+
 /** What a picture or a video has become for templates. */
 const isImage = (part: unknown): boolean =>
   isJsonObject(part) && (part.type === 'image' || part.type === 'video');
@@ -126,11 +139,13 @@ const isImage = (part: unknown): boolean =>
 function checkPart(part: unknown, role: string, where: string): void {
   const type = isJsonObject(part) && isText(part.type) ? (part.type as string) : undefined;
   if (type !== undefined && MEDIA.test(type)) {
-    const message = `${where} is of type "${shown(type)}": this model reads text only`;
-    throw new KvantError('unsupported-content', message, {
+    // A model that sees has been given none of those as they came.
+    const why = SEEN.includes(type) ? ': this model reads text only' : ', which this model does not read';
+    const meant = SEEN.includes(type) ? '' : didYouMean(type, SEEN).trim();
+    throw new KvantError('unsupported-content', `${where} is of type "${shown(type)}"${why}`, {
       kind: 'unsupported',
       where,
-      fix: 'Leave the part out, or describe it in text.',
+      fix: `${meant} Leave the part out, or describe it in text.`.trim(),
     });
   }
   const key = type === 'refusal' && role === 'assistant' ? 'refusal' : 'text';

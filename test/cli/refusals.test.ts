@@ -11,6 +11,19 @@ const cpu = ['--device', 'cpu', '--max-context', '1024'];
 describe('the kvant command', () => {
   it.each([
     ['no prompt', ['generate', demo], 2, /prompt/],
+    ['a prompt without its flag', ['generate', demo, 'What', 'now?'], 2, /--prompt "What now\?"/],
+    [
+      'a prompt behind pictures',
+      ['generate', demo, '--image', 'a.png', 'What?'],
+      2,
+      /behind --image are files/,
+    ],
+    [
+      'a host that is none',
+      ['serve', demo, '--allowed-media-domains', 'a.example,https://b.example'],
+      2,
+      /https:\/\/b\.example is no host/,
+    ],
     ['two prompts', ['generate', demo, '--prompt', 'a', '--messages', 'b'], 2, /more than one/],
     ['a bad number', ['generate', demo, '--prompt', 'a', '--temperature', 'hot'], 2, /number/],
     ['a temperature below zero', ['generate', demo, '--prompt', 'a', '--temperature', '-1'], 2, /0 to 100/],

@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { KvantError } from '../../errors.js';
+import { atPlace } from './picture-line.js';
 import { judgeAnswer, readQuestions, setName } from './question-sets.js';
 
 describe('question sets', () => {
@@ -64,6 +66,60 @@ describe('question sets', () => {
     await expect(read('{"prompt": 1}')).rejects.toMatchObject({ code: 'invalid-question-set' });
     await expect(readQuestions(join(folder, 'absent.jsonl'))).rejects.toMatchObject({
       code: 'file-not-readable',
+    });
+  });
+
+  const png = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==';
+  const seen = (images: unknown): string => JSON.stringify({ images, question: 'What?', answer: 'A dot.' });
+
+  it('makes a conversation of pictures and a question', async () => {
+    const [q] = await read(seen([{ png_base64: png }]));
+    const url = `data:image/png;base64,${png}`;
+    expect(q).toMatchObject({
+      pictures: true,
+      messages: [{ role: 'user', content: [{ image_url: { url } }, { text: 'What?' }] }],
+    });
+  });
+
+  it.each([
+    ['an empty list', [], 'invalid-question-set', ' images'],
+    ['no list', png, 'invalid-question-set', ' images'],
+    ['no base64', [{ png_base64: png }, { png: png }], 'invalid-question-set', ' images[1].png_base64'],
+    ['what is not base64', [{ png_base64: 'ä' }], 'invalid-image-url', ' images[0].png_base64'],
+    ['no picture', [{ png_base64: 'QUJD' }], 'unsupported-image', ' images[0].png_base64'],
+  ])('refuses images that are %s, naming the line', async (_, images, code, at) => {
+    const where = `${join(folder, 'set.jsonl')}:3${at}`;
+    const error = { code, where, message: expect.stringContaining(where) };
+    await expect(read('{"messages": [], "answer": ""}', '', seen(images))).rejects.toMatchObject(error);
+  });
+
+  it('refuses pictures without a question', async () => {
+    const line = JSON.stringify({ images: [{ png_base64: png }], messages: [], answer: '' });
+    await expect(read(line)).rejects.toMatchObject({
+      message: expect.stringContaining('set.jsonl:1 has images and no question'),
+    });
+  });
+
+  it('tells what the engine says of a question in the place of its line', () => {
+    const of = (where: string) =>
+      new KvantError('invalid-image', `${where} is broken.`, {
+        kind: 'invalid-request',
+        where,
+        fix: 'Mend it.',
+      });
+    const told = (where: string, pictures: boolean) => atPlace(of(where), { place: 's.jsonl:7', pictures });
+    const part = 'messages[0].content[1].image_url.url';
+    const image = 's.jsonl:7 images[1].png_base64';
+    expect(told(part, true)).toMatchObject({
+      code: 'invalid-image',
+      fix: 'Mend it.',
+      where: image,
+      message: `${image} is broken.`,
+    });
+    expect(told(part, false)).toMatchObject({ where: 's.jsonl:7', message: `s.jsonl:7: ${part} is broken.` });
+    expect(told('messages', true)).toMatchObject({
+      where: 's.jsonl:7',
+      message: 's.jsonl:7: messages is broken.',
     });
   });
 });

@@ -7,12 +7,17 @@
  */
 import { basename } from 'node:path';
 import type { Engine } from '../../engine/engine.js';
-import type { EngineChatMessage } from '../../engine/types.js';
+import type { EngineChatMessage, GenerationResult } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
 import { parseJson, parseLosslessJson, readText } from '../input.js';
+import { atPlace, checkPictures, hasImages, withPictures } from './picture-line.js';
 
 export interface Question {
   readonly id: string;
+  /** File and line, for errors. */
+  readonly place: string;
+  /** The message is of the line's `images`. */
+  readonly pictures: boolean;
   readonly messages: readonly EngineChatMessage[];
   readonly tools?: readonly unknown[];
   readonly expected: unknown;
@@ -55,13 +60,17 @@ export function setName(path: string): string {
 
 /** Errors: `file-not-readable`, `invalid-json`, `invalid-question-set`. */
 export async function readQuestions(path: string): Promise<Question[]> {
-  const lines = (await readText(path)).split('\n').filter((line) => line.trim().length > 0);
+  const lines = (await readText(path))
+    .split('\n')
+    .map((line, i) => ({ line, place: `${path}:${i + 1}` }))
+    .filter(({ line }) => line.trim().length > 0);
   if (lines.length === 0) throw invalid(path, 'is empty');
-  return lines.map((line, i) => {
-    const value = withPictures(parseJson(line, `${path}:${i + 1}`) as Record<string, unknown>);
-    if (typeof value !== 'object' || value === null || !Array.isArray(value.messages)) {
-      throw invalid(`${path}:${i + 1}`, 'has no messages');
-    }
+  return lines.map(({ line, place }, i) => {
+    const given = parseJson(line, place) as Record<string, unknown>;
+    checkPictures(given, place);
+    const value = withPictures(given);
+    if (typeof value !== 'object' || value === null || !Array.isArray(value.messages))
+      throw invalid(place, 'has no messages');
     // The prompt is made of what stands there.
     const prompt = withPictures(parseLosslessJson(line, path) as Record<string, unknown>);
     const tools = Array.isArray(prompt.tools) ? prompt.tools : undefined;
@@ -69,6 +78,8 @@ export async function readQuestions(path: string): Promise<Question[]> {
       tools !== undefined ? 'tool-call' : typeof value.bucket === 'string' ? 'contains' : 'equals';
     return {
       id: String(value.id ?? i),
+      place,
+      pictures: hasImages(given),
       messages: prompt.messages as EngineChatMessage[],
       expected: value.expected,
       group: String(value.bucket ?? value.type ?? 'all'),
@@ -80,17 +91,6 @@ export async function readQuestions(path: string): Promise<Question[]> {
       ...(typeof value.reference_ok === 'boolean' ? { referenceOk: value.reference_ok } : {}),
     };
   });
-}
-
-/** A line with `images` (PNG in base64) and a `question` is a conversation of one message. */
-function withPictures(line: Record<string, unknown>): Record<string, unknown> {
-  if (!Array.isArray(line?.images) || typeof line.question !== 'string') return line;
-  const pictures = line.images.map((image: { readonly png_base64?: unknown }) => ({
-    type: 'image_url',
-    image_url: { url: `data:image/png;base64,${image.png_base64}` },
-  }));
-  const content = [...pictures, { type: 'text', text: line.question }];
-  return { ...line, messages: [{ role: 'user', content }] };
 }
 
 /** Whether an answer is right. */
@@ -127,14 +127,7 @@ export async function askEach(
     while (next < questions.length) {
       const index = next++;
       const question = questions[index]!;
-      const { text, usage } = await engine.chat({
-        messages: question.messages,
-        ...(question.tools === undefined ? {} : { tools: question.tools }),
-        parseReasoning: false,
-        parseToolCalls: false,
-        temperature: 0,
-        maxTokens: question.judge === 'contains' ? 48 : 96,
-      }).result;
+      const { text, usage } = await answerTo(engine, question);
       promptTokens += usage.promptTokens;
       completionTokens += usage.completionTokens;
       judged[index] = {
@@ -150,6 +143,22 @@ export async function askEach(
   };
   await Promise.all(Array.from({ length: lanes }, lane));
   return { judged, promptTokens, completionTokens, seconds: (performance.now() - started) / 1000 };
+}
+
+/** Errors: the engine's, in the place that the question has in its file. */
+async function answerTo(engine: Engine, question: Question): Promise<GenerationResult> {
+  try {
+    return await engine.chat({
+      messages: question.messages,
+      ...(question.tools === undefined ? {} : { tools: question.tools }),
+      parseReasoning: false,
+      parseToolCalls: false,
+      temperature: 0,
+      maxTokens: question.judge === 'contains' ? 48 : 96,
+    }).result;
+  } catch (error) {
+    throw atPlace(error, question);
+  }
 }
 
 /** Asks a set and counts. */

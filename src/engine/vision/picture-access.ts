@@ -4,6 +4,9 @@ import { stat } from 'node:fs/promises';
 import { KvantError } from '../../errors.js';
 import type { EngineOptions } from '../types.js';
 
+/** What is asked for; a video may be of any format, and what it is its bytes say. */
+export type MediaKind = 'picture' | 'video';
+
 /** Where pictures may come from besides the request itself. */
 export interface PictureAccess {
   /** A folder in which `file:` URLs of requests may lie. Default: none. */

@@ -1,13 +1,13 @@
 /** The bytes of a picture, from wherever a request says that it is, as far as the engine allows that. */
 
-import { readFile, realpath, stat } from 'node:fs/promises';
+import { open, realpath, stat } from 'node:fs/promises';
 import { isAbsolute, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KvantError } from '../../errors.js';
 import { MAX_IMAGE_BYTES } from '../../media/decode.js';
 import { readImageHeader } from '../../media/image-header.js';
 import { shown } from '../../printable.js';
-import type { PictureAccess } from './picture-access.js';
+import type { MediaKind, PictureAccess } from './picture-access.js';
 import type { FoundPicture } from './picture-parts.js';
 
 /** What labels of data URLs say that the bytes are; undefined where they leave it open. */
@@ -24,8 +24,11 @@ const LABELS: Readonly<Record<string, string | undefined>> = {
   '': undefined,
 };
 
-/** What is asked for; a video may be of any format, and what it is its bytes say. */
-export type MediaKind = 'picture' | 'video';
+/** What always helps. */
+const DATA: Readonly<Record<MediaKind, string>> = {
+  picture: 'Send the picture as data:image/png;base64,… with the file’s bytes.',
+  video: 'Send the video as data:image/gif;base64,… with the file’s bytes.',
+};
 
 /**
  * @throws KvantError `invalid-image-url`, `unsupported-image`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
@@ -44,19 +47,15 @@ export async function pictureBytes(
     case 'url': {
       const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(source.url.trim())?.[1]?.toLowerCase();
       if (scheme === 'data') return dataUrlBytes(source.url.trim(), where, what);
-      if (scheme === 'file') return readAllowed(source.url, where, access.localPath);
+      if (scheme === 'file') return readAllowed(source.url, where, access.localPath, what);
       if (scheme === 'http' || scheme === 'https') {
         if (access.fetch !== undefined) return access.fetch(source.url.trim(), where, signal);
-        throw notAllowed(
-          where,
-          'is on the network, from which this server fetches no pictures',
-          'Send the picture as data:image/png;base64,… with the file’s bytes.',
-        );
+        throw notAllowed(where, `is on the network, from which this server fetches no ${what}s`, DATA[what]);
       }
       throw new KvantError(
         'invalid-image-url',
-        `${where} is no URL of a picture${scheme === undefined ? '' : ` (${scheme}: is not taken)`}.`,
-        { kind: 'invalid-request', where, fix: 'Send data:image/png;base64,… with the file’s bytes.' },
+        `${where} is no URL of a ${what}${scheme === undefined ? '' : ` (${scheme}: is not taken)`}.`,
+        { kind: 'invalid-request', where, fix: DATA[what] },
       );
     }
   }
@@ -71,10 +70,11 @@ export function dataUrlBytes(url: string, where: string, what: MediaKind = 'pict
   const comma = url.indexOf(',');
   const head = url.slice(0, comma === -1 ? undefined : comma);
   const refuse = (why: string): never => {
+    const type = what === 'video' ? 'image/gif' : 'image/png';
     throw new KvantError('invalid-image-url', `${where} ${why}.`, {
       kind: 'invalid-request',
       where,
-      fix: 'Send data:image/png;base64, and behind it the file’s bytes in base64.',
+      fix: `Send data:${type};base64, and behind it the file’s bytes in base64.`,
     });
   };
   if (comma === -1 || !/;\s*base64\s*$/i.test(head)) refuse('is a data URL without base64');
@@ -83,7 +83,10 @@ export function dataUrlBytes(url: string, where: string, what: MediaKind = 'pict
     throw new KvantError('unsupported-image', `${where} is labelled ${shown(label)}.`, {
       kind: 'unsupported',
       where,
-      fix: 'Send JPEG, PNG, WebP or GIF, labelled image/jpeg, image/png, image/webp or image/gif.',
+      fix:
+        what === 'video'
+          ? 'Send an animated GIF or WebP, labelled image/gif or image/webp.'
+          : 'Send JPEG, PNG, WebP or GIF, labelled image/jpeg, image/png, image/webp or image/gif.',
     });
   const length = url.length - comma - 1;
   if (length * 0.75 > MAX_IMAGE_BYTES + 3)
@@ -94,11 +97,17 @@ export function dataUrlBytes(url: string, where: string, what: MediaKind = 'pict
     );
   const text = url.slice(comma + 1);
   if (text === '') refuse('holds no bytes');
-  if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.replace(/=+$/, '').length % 4 === 1)
-    refuse('is not base64: it holds characters that base64 has not, or is cut off');
+  if (!isBase64(text)) refuse('is not base64: it holds characters that base64 has not, or is cut off');
   const bytes = Buffer.from(text, 'base64');
   checkLabel(label, bytes, where);
   return bytes;
+}
+
+/** With as many signs of padding as fill its last four characters up, or with none. */
+function isBase64(text: string): boolean {
+  const length = text.indexOf('=') === -1 ? text.length : text.indexOf('=');
+  const padded = text.length === length || text.length % 4 === 0;
+  return padded && length % 4 !== 1 && /^[A-Za-z0-9+/]+={0,2}$/.test(text);
 }
 
 /** What is no picture at all is told as that, by whoever reads it. */
@@ -125,13 +134,13 @@ async function readOwn(path: string, where: string): Promise<Uint8Array> {
   }
 }
 
-async function readAllowed(url: string, where: string, allowed: string | undefined): Promise<Uint8Array> {
-  const outside = (): KvantError =>
-    notAllowed(
-      where,
-      'is a file that this server does not read',
-      'Send the picture as data:image/png;base64,… with the file’s bytes.',
-    );
+async function readAllowed(
+  url: string,
+  where: string,
+  allowed: string | undefined,
+  what: MediaKind,
+): Promise<Uint8Array> {
+  const outside = (): KvantError => notAllowed(where, 'is a file that this server does not read', DATA[what]);
   if (allowed === undefined) throw outside();
   let real: string;
   try {
@@ -166,7 +175,19 @@ async function readLimited(path: string, where: string): Promise<Uint8Array> {
       `${where} has ${found.size} bytes; ${MAX_IMAGE_BYTES} are the most.`,
       { kind: 'invalid-request', where, fix: 'Take a smaller file.' },
     );
-  return readFile(path);
+  // So many and no more: files that the system makes up, as those of /proc, are larger than they say, or never end.
+  const bytes = Buffer.alloc(found.size);
+  const file = await open(path);
+  try {
+    let at = 0;
+    for (;;) {
+      const { bytesRead } = await file.read(bytes, at, bytes.length - at, at);
+      if (bytesRead === 0) return bytes.subarray(0, at);
+      at += bytesRead;
+    }
+  } finally {
+    await file.close();
+  }
 }
 
 function unreadable(where: string, cause: unknown): KvantError {

@@ -193,7 +193,7 @@ function refuseUnknown(part: Part, known: readonly string[], where: string): voi
   if (name === undefined) return;
   throw invalid(
     `${where}.${shown(name)}`,
-    'is no field of a picture',
+    'is no field of this part',
     didYouMean(name, known).trim() || 'Check the spelling, or leave it out.',
   );
 }
