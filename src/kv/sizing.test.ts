@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { kvBlockBytes } from '../device/kv.js';
 import { readKvOptions } from './options.js';
 import { planKvLayers } from './policy.js';
 import { ALL_BLOCKS } from './retention.js';
@@ -177,6 +178,37 @@ describe('sizeKvCache', () => {
     expect(short.blocks[1]).toBe(30);
     expect(short.blocks[0]).toBe(60);
     expect(short.bytes).toBeLessThanOrEqual(60 * b);
+  });
+
+  it('gives the windows more than half where the full group has no use for it', () => {
+    // Contexts that end within the window: of the 12 blocks that a row may hold it holds 4.
+    const memory = 16 * a + 16 * b;
+    expect(sizeKvCache({ ...request, maxContext: 64, kvMemory: memory })).toMatchObject({
+      blocks: [16, 16],
+      bytes: memory,
+      limitedBy: 'nothing',
+    });
+  });
+
+  it('gives every row a slot of state, whatever a short context leaves the full group', () => {
+    const state = {
+      layers: [{ ...layers[0]!, state: { conv: null, matrix: { heads: 4, rows: 64, cols: 64 } } }],
+      rowBlocks: 1,
+      snapshotBytes: 0,
+    };
+    const slot = kvBlockBytes(state.layers, 16);
+    const short = { ...rest, groups: [full, state], maxContext: 64 };
+    for (const snapshots of [0, 1]) {
+      const groups = [full, { ...state, snapshotBytes: snapshots * slot }];
+      const memory = 16 * a + (4 + snapshots) * slot;
+      expect(sizeKvCache({ ...short, groups, kvMemory: memory })).toMatchObject({
+        blocks: [16, 4 + snapshots],
+      });
+    }
+    // Less than all can use: half for the states and a quarter for snapshots, as ever.
+    const scarce = sizeKvCache({ ...short, groups: [full, state], kvMemory: 8 * a + 3 * slot });
+    expect(scarce.blocks[0]! * a + scarce.blocks[1]! * slot).toBeLessThanOrEqual(8 * a + 3 * slot);
+    expect(scarce.blocks[1]).toBeLessThan(4);
   });
 
   it('says what a sequence needs of both', () => {

@@ -207,8 +207,10 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     return { bytes, least, wanted, plane: head ? widest : 0 };
   });
   const wantedBytes = each.reduce((sum, { bytes, wanted }) => sum + bytes * wanted, 0);
-  // Half of what there is at most: the first group decides how long a sequence may be.
-  const share = Math.min(1, memory / 2 / Math.max(1, wantedBytes));
+  const snapshots = others.reduce((sum, { snapshotBytes = 0 }) => sum + snapshotBytes, 0);
+  // Half of what there is at most, for the first group decides how long a sequence may be; or what that group has no use for.
+  const unused = memory - firstBytes(request, first, whole) - Math.min(snapshots, memory * SNAPSHOT_SHARE);
+  const share = Math.min(1, Math.max(memory / 2, unused) / Math.max(1, wantedBytes));
   const blocks = each.map(({ least, wanted, bytes }, i) => {
     const { snapshotBytes } = others[i]!;
     if (snapshotBytes === undefined) return Math.max(least, Math.floor(wanted * share));
@@ -234,6 +236,18 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     bytes: sizing.bytes + besides,
     limitedBy: short ? (kvMemory !== undefined ? 'kv-memory' : 'device-memory') : sizing.limitedBy,
   };
+}
+
+/** Bytes of all that the first group can use: whole sequences in every row. */
+function firstBytes(
+  { floatStart = null, blockTokens, maxRows }: KvCacheRequest,
+  { layers }: KvSizingGroup,
+  whole: number,
+): number {
+  const sequence = whole * kvBlockBytes(layers, blockTokens);
+  if (floatStart === null) return maxRows * sequence;
+  const blocks = Math.ceil(floatStart.start / blockTokens);
+  return maxRows * (sequence + blocks * floatStartBlockBytes(layers, floatStart.dtype, blockTokens));
 }
 
 /** Float heads, and tails, that are kept for each row, its own and those of prefixes; and the part of the memory that is enough for them. */
