@@ -85,10 +85,11 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('row state o
     if (!spec.slow) expect(core.stats().preemptions).toBeGreaterThan(0);
     expect(finished).toBeGreaterThan(steps / 50);
     for (const sample of samples) expect(sample.device).toBe(samples[0]!.device);
-    // In so few steps as a software GPU takes the JavaScript engine is still compiling.
+    // In so few steps as a software GPU takes the JavaScript engine is still compiling. Elsewhere it has kept 22,000 bytes in the
+    // window that grew least; an object of 16 bytes a step would be 64,000.
     expectFlat(
       samples.map(({ heap }) => heap),
-      spec.slow ? 200_000 : 20_000,
+      spec.slow ? 200_000 : 40_000,
     );
     await quiet();
     expect(core.stats().device.samplerBytes).toBe(0);
