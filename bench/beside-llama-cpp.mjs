@@ -39,17 +39,14 @@ export function answerTurns(one) {
   process.send('ready');
 }
 
-/** Our engine with random 4-bit weights of a named shape; `limits`: its maxRows and maxContext. */
-export async function openOurs(shape, threads, limits) {
+/**
+ * Our engine: the GGUF file that is given, else random 4-bit weights of a named shape. `limits`: its maxRows and maxContext.
+ */
+export async function openOurs({ file, shapes }, threads, limits) {
   const { Engine } = await import('../dist/index.js');
-  return Engine.loadShape(shape, {
-    device: 'cpu',
-    threads,
-    quantize: 4,
-    vocab: 32_000,
-    prefixCache: false,
-    ...limits,
-  });
+  const options = { device: 'cpu', threads, prefixCache: false, ...limits };
+  if (file !== undefined) return Engine.load(file, options);
+  return Engine.loadShape(shapes, { ...options, quantize: 4, vocab: 32_000 });
 }
 
 /** The model of llama.cpp: `file`, loaded by the node-llama-cpp that `peer` has installed. */

@@ -1,14 +1,16 @@
 // Decode on the CPU beside llama.cpp's: both stay loaded and take turns, some tokens at a time, so that what else the machine does
 // meets both.
 //
-//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small] [--rows 1,8] [--tokens 96] [--threads 2] [--seconds 120] [--json FILE]
+//   node bench/decode-cpu.mjs --peer DIR [--shapes qwen3-moe-small | --file GGUF] [--rows 1,8] [--tokens 96] [--threads 2] [--seconds 120] [--json FILE]
 //
-// DIR as for compare-cpu.mjs. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
+// DIR as for compare-cpu.mjs. Both run the file that is given; else ours has random weights of the shapes, and theirs is
+// DIR/model.gguf. For models that llama.cpp shall not run itself (experts, recurrent layers) DIR/model.gguf is a dense model
 // that reads as many bytes for a token, and the ratio says what is lost beside that. A turn is a prompt of 16 tokens for each row and
 // `--tokens` of decoding, of which only the time counts in which every row decodes. Rows begin one after the other: where the first has ended
 // before the last begins, the turns become twice as long, up to 480 tokens. Prints quartiles of tokens a second, and the ratios ours / theirs.
 import { writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
+import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import {
@@ -25,6 +27,7 @@ import {
 const { values: flags } = parseArgs({
   options: {
     peer: { type: 'string' },
+    file: { type: 'string' },
     shapes: { type: 'string', default: 'qwen3-moe-small' },
     rows: { type: 'string', default: '1,8' },
     tokens: { type: 'string', default: '96' },
@@ -35,6 +38,7 @@ const { values: flags } = parseArgs({
   },
 });
 const peer = peerFolder(flags.peer);
+const measuredModel = flags.file === undefined ? flags.shapes : basename(flags.file);
 const PROMPT = 16;
 /** Tokens that a row has room for, and most tokens of a turn. */
 const CONTEXT = 512;
@@ -94,12 +98,12 @@ async function control() {
   );
   const { cpu, node } = machine();
   const turns = measured.map((rows) => `${samples[rows][0].length} turns of ${rows} rows`).join(', ');
-  console.log(`${flags.shapes}, ${threads} threads, ${cpu}, Node ${node}, ${turns}`);
+  console.log(`${measuredModel}, ${threads} threads, ${cpu}, Node ${node}, ${turns}`);
   console.table(table);
   if (flags.json !== undefined)
     writeFileSync(
       flags.json,
-      `${JSON.stringify({ shapes: flags.shapes, threads, cpu, node, table, samples })}\n`,
+      `${JSON.stringify({ shapes: measuredModel, threads, cpu, node, table, samples })}\n`,
     );
   process.exit(measured.length === rowsList.length ? 0 : 1);
 }
@@ -111,7 +115,7 @@ async function side(one) {
 }
 
 async function ours() {
-  const engine = await openOurs(flags.shapes, threads, { maxRows: most, maxContext: CONTEXT });
+  const engine = await openOurs(flags, threads, { maxRows: most, maxContext: CONTEXT });
   return async (rows, turn, tokens) => {
     const times = await Promise.all(
       Array.from({ length: rows }, async (_, row) => {
@@ -128,7 +132,7 @@ async function ours() {
 }
 
 async function theirs() {
-  const model = await openTheirs(peer, threads);
+  const model = await openTheirs(peer, threads, flags.file);
   const contexts = new Map();
   for (const rows of rowsList) {
     const context = await model.createContext({

@@ -1,11 +1,12 @@
 // Prefill of one prompt on the CPU beside llama.cpp's: both stay loaded and take turns, prompt by prompt, so that what else the
 // machine does meets both.
 //
-//   node bench/prefill-cpu.mjs --peer DIR [--shapes qwen3-0.6b] [--prompt 512] [--threads 2] [--seconds 120]
+//   node bench/prefill-cpu.mjs --peer DIR [--shapes qwen3-0.6b | --file GGUF] [--prompt 512] [--threads 2] [--seconds 120]
 //
-// DIR as for compare-cpu.mjs. Ours is timed through the engine, up to the first token; llama.cpp's is the evaluation of the
+// DIR as for compare-cpu.mjs. Both run the file that is given, else as decode-cpu.mjs does. Ours is timed through the engine, up to the first token; llama.cpp's is the evaluation of the
 // prompt alone. Prints the least, the first quartile and the median of wall and CPU time, and the ratios theirs / ours.
 import { cpus } from 'node:os';
+import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import {
@@ -21,6 +22,7 @@ import {
 const { values: flags } = parseArgs({
   options: {
     peer: { type: 'string' },
+    file: { type: 'string' },
     shapes: { type: 'string', default: 'qwen3-0.6b' },
     prompt: { type: 'string', default: '512' },
     threads: { type: 'string', default: String(cpus().length) },
@@ -65,7 +67,7 @@ async function control() {
   );
   const { cpu, node } = machine();
   console.log(
-    `${flags.shapes}, prompt of ${prompt}, ${threads} threads, ${cpu}, Node ${node}, ${samples[0].wall.length} rounds`,
+    `${flags.file === undefined ? flags.shapes : basename(flags.file)}, prompt of ${prompt}, ${threads} threads, ${cpu}, Node ${node}, ${samples[0].wall.length} rounds`,
   );
   console.table(figures);
 }
@@ -85,13 +87,13 @@ async function side(one) {
 }
 
 async function ours() {
-  const engine = await openOurs(flags.shapes, threads, { maxRows: 1, maxContext: prompt + 128 });
+  const engine = await openOurs(flags, threads, { maxRows: 1, maxContext: prompt + 128 });
   return (tokens) =>
     engine.generate({ prompt: tokens, maxTokens: 1, temperature: 0, ignoreEos: true }).result;
 }
 
 async function theirs() {
-  const model = await openTheirs(peer, threads);
+  const model = await openTheirs(peer, threads, flags.file);
   const context = await model.createContext({
     contextSize: prompt + 88,
     sequences: 1,
