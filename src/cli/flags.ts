@@ -55,7 +55,7 @@ export function addEngineFlags(command: Command): Command {
     .option('--software-gpu', 'let --device webgpu run on a software adapter (SwiftShader); slow, for tests')
     .option(
       '--threads <n>',
-      'CPU threads that compute (default: all cores; beside a GPU three quarters of them)',
+      'CPU threads that compute (default: all cores, less one above eight; beside a GPU three quarters)',
       integer(1, 256),
     )
     .option(

@@ -60,7 +60,7 @@ export interface EngineOptions extends KvOptions {
   readonly precision?: Precision;
   /** WebGPU: one order for every sum, whatever the batch. Always so on the CPU. */
   readonly deterministic?: boolean;
-  /** CPU, and experts that stay there: threads that compute. Default: the machine's cores. */
+  /** CPU, and experts that stay there: threads that compute. Default: the cores that the process may use, less one above eight. */
   readonly threads?: number;
   /**
    * WebGPU: the experts of so many layers, the first ones, stay in host memory and are computed on the CPU, for a model that is larger than the

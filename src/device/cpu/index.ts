@@ -1,12 +1,12 @@
 /** The CPU device: AssemblyScript kernels on threads over shared memory. */
-import { availableParallelism } from 'node:os';
 import { KvantError } from '../../errors.js';
 import { type Device, PRECISIONS, type Precision } from '../device.js';
 import { CpuDevice } from './device.js';
 import { loadKernels, SIMD_CHOICES, type SimdChoice } from './kernels.js';
+import { machineCores, threadsFor } from './machine-cores.js';
 
 export interface CpuDeviceOptions {
-  /** Threads that compute; as many as the machine runs at once if omitted. */
+  /** Threads that compute; if omitted, one for each core that the process may use, less one above eight. */
   readonly threads?: number;
   /** `reference`: f32 activations in every product. */
   readonly precision?: Precision;
@@ -30,9 +30,9 @@ const LEAST_MEMORY = 4 * 65536;
  * @throws KvantError `invalid-option`, `simd-unavailable`, `device-out-of-memory`, `device-lost`.
  */
 export async function createCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
-  const cores = availableParallelism();
+  const cores = machineCores();
   const { precision = 'default', memoryLimitBytes = 2 ** 32, simd = 'auto', besideGpu = false } = options;
-  const { threads = besideGpu ? cores - (cores >> 2) : cores } = options;
+  const { threads = threadsFor(cores, besideGpu) } = options;
   if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
     throw invalidOption('threads', threads, `Give a whole number from 1 to ${MOST_THREADS}.`);
   }
