@@ -85,7 +85,12 @@ async function runFiles(paths, suite, progress, onStart) {
     {
       cwd: root,
       stdio: suite.byLines ? ['ignore', 'pipe', 'pipe'] : 'inherit',
-      env: { ...process.env, ...suite.env, KVANT_TEST_PROGRESS: progress },
+      env: {
+        ...process.env,
+        ...suite.env,
+        ...(suite.shared ? { KVANT_TEST_SHARED: '1' } : {}),
+        KVANT_TEST_PROGRESS: progress,
+      },
       detached: true,
     },
   );

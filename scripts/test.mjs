@@ -16,7 +16,8 @@ const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
  * last file of a suite. Suites are listed with the longest first: the short ones fill up the end. `workers`: files at
  * once where a suite is alone; one where tests wait for a time. A GPU leaves the processor the checks in float64, so both
  * suites take more files at once there than on SwiftShader, which is the processor. `shared`: one process runs file after file
- * and loads the source once, which takes 1.4 s of a processor. Not where a GPU is opened, in software or not: it may take its process along.
+ * and loads the source once, which takes 1.4 s of a processor; test/devices compiles what files have in common once as well. Not on a
+ * GPU, which may take its process along. SwiftShader may too: then each file that is left gets a process (run-suite.mjs).
  */
 const onGpu = process.env.KVANT_TEST_GPU === '1';
 const gpuWorkers = onGpu ? Math.max(2, Math.min(8, availableParallelism() >> 1)) : 2;
@@ -30,6 +31,7 @@ const suites = {
     env: { KVANT_TEST_DEVICES: 'webgpu' },
     workers: gpuWorkers,
     webgpu: true,
+    shared: !onGpu,
   },
   'webgpu-kernels': {
     paths: ['test/webgpu/'],
