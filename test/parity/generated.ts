@@ -10,7 +10,7 @@ import { f32, safetensors, type TestTensor } from '../fixtures/weights/build.js'
 const FOLDER =
   process.env.CONFIG_FIELDS ?? fileURLToPath(new URL('../fixtures/config-fields/', import.meta.url));
 
-const FIXTURE = '.json.gz';
+const FIXTURE = '.json.br';
 
 export type Json = Readonly<Record<string, unknown>>;
 /** By a tensor's name, in which `*` is the layer. */
