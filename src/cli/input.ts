@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { gunzip } from 'node:zlib';
+import { brotliDecompress, gunzip } from 'node:zlib';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { parseLossless } from '../text/lossless-json.js';
@@ -12,11 +12,12 @@ export interface Conversation {
   readonly tools?: readonly unknown[];
 }
 
-/** The file's text, unpacked if its name ends in `.gz`; `-` is standard input. Errors: `file-not-readable`. */
+/** The file's text, unpacked if its name ends in `.gz` or `.br`; `-` is standard input. Errors: `file-not-readable`. */
 export async function readText(path: string): Promise<string> {
   try {
     if (path === '-') return await text(process.stdin);
     const bytes = await readFile(path);
+    if (path.endsWith('.br')) return (await promisify(brotliDecompress)(bytes)).toString('utf8');
     return (path.endsWith('.gz') ? await promisify(gunzip)(bytes) : bytes).toString('utf8');
   } catch (cause) {
     throw new KvantError('file-not-readable', `${path} cannot be read: ${(cause as Error).message}.`, {

@@ -28,7 +28,7 @@ describe('kvant eval kv', () => {
         '--text',
         `${fixtures}/texts.jsonl.gz`,
         '--set',
-        `${fixtures}/eval-recall.jsonl.gz`,
+        `${fixtures}/eval-recall.jsonl.br`,
       ],
       ...['--limit', '3', '--max-prompt', '400', '--out', out, '--plots', folder],
     ]);

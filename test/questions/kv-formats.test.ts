@@ -70,7 +70,7 @@ describe('answers', () => {
     const names = ['f16', 'affine8', 'turbo3.5'];
     const sets = await Promise.all(
       SETS.map(async ([name, limit, below]) => {
-        const all = await readQuestions(`${FIXTURES}/eval-${name}.jsonl.gz`);
+        const all = await readQuestions(`${FIXTURES}/eval-${name}.jsonl.${name === 'recall' ? 'br' : 'gz'}`);
         return [name, all.filter((q) => (q.promptTokens ?? 0) < (below ?? 1e9)).slice(0, limit)] as const;
       }),
     );

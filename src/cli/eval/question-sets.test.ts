@@ -1,7 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KvantError } from '../../errors.js';
 import { atPlace } from './picture-line.js';
@@ -23,12 +23,17 @@ describe('question sets', () => {
   };
 
   it('reads a packed set, and says that it cannot where it is none', async () => {
-    const path = join(folder, 'packed.jsonl.gz');
-    await writeFile(path, gzipSync('{"messages": [], "answer": "é"}\n'));
-    expect((await readQuestions(path))[0]!.answer).toBe('é');
-    expect(setName(path)).toBe('packed');
-    await writeFile(path, '{"messages": []}');
-    await expect(readQuestions(path)).rejects.toMatchObject({ code: 'file-not-readable' });
+    for (const [ending, pack] of [
+      ['gz', gzipSync],
+      ['br', brotliCompressSync],
+    ] as const) {
+      const path = join(folder, `packed.jsonl.${ending}`);
+      await writeFile(path, pack('{"messages": [], "answer": "é"}\n'));
+      expect((await readQuestions(path))[0]!.answer).toBe('é');
+      expect(setName(path)).toBe('packed');
+      await writeFile(path, '{"messages": []}');
+      await expect(readQuestions(path)).rejects.toMatchObject({ code: 'file-not-readable' });
+    }
   });
 
   it('judges facts by equality', async () => {

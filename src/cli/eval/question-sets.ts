@@ -53,9 +53,9 @@ export interface SetResult {
   readonly seconds: number;
 }
 
-/** What a set is called in reports: its file's name without `.jsonl` or `.jsonl.gz`. */
+/** What a set is called in reports: its file's name without `.jsonl`, `.jsonl.gz` or `.jsonl.br`. */
 export function setName(path: string): string {
-  return basename(path).replace(/\.jsonl(\.gz)?$/, '');
+  return basename(path).replace(/\.jsonl(\.gz|\.br)?$/, '');
 }
 
 /** Errors: `file-not-readable`, `invalid-json`, `invalid-question-set`. */
