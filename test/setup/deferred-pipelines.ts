@@ -36,15 +36,30 @@ function teach(raw: GPUDevice): void {
 }
 
 export class DeferredPipelines {
-  readonly #raw: GPUDevice;
+  /** Dawn's own, whatever stands in their places later. */
+  readonly #raw: Pick<
+    GPUDevice,
+    'createShaderModule' | 'createComputePipeline' | 'createComputePipelineAsync'
+  >;
   readonly #texts = new WeakMap<GPUShaderModule, string>();
   /** By text, which says what is bound and how. */
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
   readonly #checked = new Map<string, GPUComputePipeline>();
 
   constructor(raw: GPUDevice) {
-    this.#raw = raw;
+    this.#raw = {
+      createShaderModule: raw.createShaderModule.bind(raw),
+      createComputePipeline: raw.createComputePipeline.bind(raw),
+      createComputePipelineAsync: raw.createComputePipelineAsync.bind(raw),
+    };
     teach(raw);
+  }
+
+  /** Puts these pipelines in the place of Dawn's on the device itself. */
+  install(raw: GPUDevice): void {
+    raw.createShaderModule = (descriptor) => this.module(descriptor);
+    raw.createComputePipeline = (descriptor) => this.get(descriptor);
+    raw.createComputePipelineAsync = (descriptor) => this.prepare(descriptor);
   }
 
   module(descriptor: GPUShaderModuleDescriptor): GPUShaderModule {

@@ -42,20 +42,23 @@ async function openGpu(): Promise<GPU> {
       const adapter = await gpu.requestAdapter(options);
       if (adapter === null) return null;
       return viewOf(adapter, {
-        requestDevice: async (descriptor: GPUDeviceDescriptor = {}) => {
-          const key = JSON.stringify(descriptor);
-          let device = devices.get(key);
-          if (device === undefined) {
-            device = adapter
-              .requestDevice(descriptor)
-              .then((raw) => ({ raw, pipelines: new DeferredPipelines(raw) }));
-            devices.set(key, device);
-          }
-          return deviceOf(await device);
-        },
+        requestDevice: (descriptor: GPUDeviceDescriptor = {}) => sharedDevice(adapter, descriptor),
       });
     },
   });
+}
+
+/** A device on the one GPUDevice of those that are asked for the same. */
+export async function sharedDevice(adapter: GPUAdapter, descriptor: GPUDeviceDescriptor): Promise<GPUDevice> {
+  const key = JSON.stringify(descriptor);
+  let device = devices.get(key);
+  if (device === undefined) {
+    device = adapter
+      .requestDevice(descriptor)
+      .then((raw) => ({ raw, pipelines: new DeferredPipelines(raw) }));
+    devices.set(key, device);
+  }
+  return deviceOf(await device);
 }
 
 /** A device of its own to whoever has it: destroyed alone, and deaf from then on. */

@@ -2,6 +2,8 @@
 import { existsSync } from 'node:fs';
 import type { WebGpuDevice, WebGpuDeviceOptions } from '../../src/device/webgpu/device.js';
 import { KvantError } from '../../src/errors.js';
+import { DeferredPipelines } from './deferred-pipelines.js';
+import { sharedDevice } from './shared-gpu.js';
 
 const ICD = '/usr/lib/chromium/vk_swiftshader_icd.json';
 
@@ -41,10 +43,11 @@ export async function openAdapter(): Promise<TestGpu> {
   return { gpu, adapter };
 }
 
-/** A device of ours and the GPUDevice below it, for tests that break the latter. `limits`: what the adapter shall say it has. */
+/** A device of ours and the GPUDevice below it, for tests that break the latter. `limits`: what the adapter shall say it has. `shared`: on a software adapter it has what other such devices of the file compiled; destroying it is no loss to them. */
 export async function openTestDevice(
   options: WebGpuDeviceOptions = {},
   limits: Readonly<Partial<Record<keyof GPUSupportedLimits, number>>> = {},
+  shared = false,
 ): Promise<{ readonly device: WebGpuDevice; readonly raw: GPUDevice }> {
   const { gpu, adapter } = await openAdapter();
   const { WebGpuDevice: Class } = await import('../../src/device/webgpu/device.js');
@@ -53,7 +56,12 @@ export async function openTestDevice(
     get(target, key) {
       if (key === 'requestDevice') {
         return async (descriptor: GPUDeviceDescriptor) => {
-          raw = await target.requestDevice(descriptor);
+          // What a software adapter compiles, which takes most of the time, is what a pass runs.
+          if (shared && !realGpu) raw = await sharedDevice(target, descriptor);
+          else {
+            raw = await target.requestDevice(descriptor);
+            if (!realGpu) new DeferredPipelines(raw).install(raw);
+          }
           return raw;
         };
       }

@@ -36,8 +36,9 @@ describe('WebGpuDevice', () => {
   const open: WebGpuDevice[] = [];
   async function device(
     options: WebGpuDeviceOptions = {},
+    shared = true,
   ): Promise<{ device: WebGpuDevice; raw: GPUDevice }> {
-    const opened = await openTestDevice(options);
+    const opened = await openTestDevice(options, {}, shared);
     open.push(opened.device);
     return opened;
   }
@@ -176,7 +177,7 @@ describe('WebGpuDevice', () => {
   });
 
   it('fails the steps under way and all that follow when the device is lost', async () => {
-    const { device: d, raw } = await device();
+    const { device: d, raw } = await device({}, false);
     const { program } = await tinyModel(d);
     await program.submit(tinyStep(0));
     const underWay = program.submit(tinyStep(1));

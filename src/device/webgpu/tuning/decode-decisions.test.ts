@@ -32,7 +32,7 @@ describe('decode attention as decisions', () => {
   let raw: GPUDevice;
   let allocator: Allocator;
   beforeAll(async () => {
-    ({ device, raw } = await openTestDevice({ minLanes: 4 }));
+    ({ device, raw } = await openTestDevice({ minLanes: 4 }, {}, true));
     allocator = new Allocator(raw);
   });
   afterAll(async () => {
@@ -116,7 +116,7 @@ describe('decode attention as decisions', () => {
   );
 
   it('a choice that the cache knows is what programs attend with, and agrees with float64', async () => {
-    const { device: own } = await openTestDevice({ minLanes: 4 });
+    const { device: own } = await openTestDevice({ minLanes: 4 }, {}, true);
     try {
       const pool = poolOf(F16, F16);
       const decision = decisionsOf(pool)[0]!;

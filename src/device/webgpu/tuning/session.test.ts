@@ -86,7 +86,7 @@ describe('tuning a device', () => {
   let device: WebGpuDevice;
   let model: Awaited<ReturnType<typeof makeModel>>;
   beforeAll(async () => {
-    ({ device } = await openTestDevice({ minLanes: 4 }));
+    ({ device } = await openTestDevice({ minLanes: 4 }, {}, true));
     model = await makeModel(device);
   });
   afterAll(async () => {
@@ -153,7 +153,7 @@ describe('tuning a device', () => {
   });
 
   it('takes what the cache knows without measuring, and stays within the bound whatever it takes', async () => {
-    const { device: other } = await openTestDevice({ minLanes: 4 });
+    const { device: other } = await openTestDevice({ minLanes: 4 }, {}, true);
     try {
       const { recorded, expected } = await makeProduct(other);
       const run = (mode: 'safe' | 'full', store: TuningStore, budgetMs: number) =>
