@@ -5,7 +5,7 @@
 
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { defaultKvFormat } from '../../src/kv/policy.js';
 import type { LoadModelOptions } from '../../src/models/load.js';
@@ -72,8 +72,16 @@ function boundOf(spec: DeviceSpec, name: string): number {
 
 describe.each(devices)('$name', (spec) => {
   if (spec.slow) vi.setConfig({ testTimeout: 240_000 });
+  // One for all, as to start its threads takes longer than most models here. What a model leaves behind, the next one meets.
+  let device: Device;
+  beforeAll(async () => {
+    device = await spec.create();
+  });
+  afterAll(async () => {
+    await device?.[Symbol.asyncDispose]();
+  });
+
   it.each(spec.slow ? few(spec) : most(spec))('%s', async (name) => {
-    await using device = await spec.create();
     const bound = boundOf(spec, name);
     const kvFormat = defaultKvFormat(device.info);
     for (const { model, context, cases } of await casesByModel(name, device, { kvFormat })) {
@@ -103,7 +111,6 @@ describe.each(devices)('$name', (spec) => {
       await using runner = await Runner.create(device, model, { context: 32, chunk: 16 });
       return (await runner.generate(prompt, 1)).logits[0]!;
     };
-    await using device = await spec.create();
     await using reference = createReferenceDevice(imitated);
     expect(largestDifference(await run(device), await run(reference))).toBeLessThan(close);
   }

@@ -72,10 +72,17 @@ const real = devices.filter(({ slow }) => !slow);
 const some = real.filter(({ name }) => everyCase || !name.includes('simd128'));
 
 describe.each(some)('$name', (spec: DeviceSpec) => {
+  let device: Device;
+  beforeAll(async () => {
+    device = await spec.create();
+  });
+  afterAll(async () => {
+    await device?.[Symbol.asyncDispose]();
+  });
+
   it.each(generatedFamilies)('%s', async (family) => {
     const fixture = generatedFixture(family);
     await writeGenerated(fixture, scratch);
-    await using device = await spec.create();
     const exact = spec.precision === 'reference';
     const options = exact ? {} : { kvFormat: defaultKvFormat(device.info) };
     await follow(device, fixture.runs, options, exact ? largest : meanSquare, exact ? EXACT : NMSE);
