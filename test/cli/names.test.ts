@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { kvant, kvantServe } from './kvant.js';
+import { kvant, kvantInTurn, kvantServe } from './kvant.js';
 
 const demo = resolve('models/demo-text');
 
@@ -46,8 +46,13 @@ describe('models', () => {
     await once(hub, 'listening');
     try {
       const env = { HF_ENDPOINT: `http://127.0.0.1:${(hub.address() as AddressInfo).port}`, HF_HOME: folder };
-      for (const command of ['inspect', 'pull', 'serve', 'chat']) {
-        const { code, stderr } = await kvant([command, 'models/demo-tex'], { env });
+      const commands = ['inspect', 'pull', 'serve', 'chat'];
+      const ran = await kvantInTurn(
+        commands.map((command) => [command, 'models/demo-tex']),
+        env,
+      );
+      expect(ran).toHaveLength(commands.length);
+      for (const { code, stderr } of ran) {
         expect(code).toBe(2);
         expect(stderr).toMatch(/no folder "models\/demo-tex".*\n.*Did you mean models\/demo-text\?/);
       }
