@@ -25,6 +25,7 @@ const gpuWorkers = onGpu ? Math.max(2, Math.min(8, availableParallelism() >> 1))
 const FAMILY_FILES = ['devices', 'family-runs'].map((name) => `test/parity/${name}.test.ts`);
 const engine = ofFolders('test/engine/');
 const parity = ofFolders('test/parity/', 'test/embeddings/');
+const webgpuTexts = opensNothing('src/device/webgpu/');
 const suites = {
   'devices-webgpu': {
     paths: ['test/devices/'],
@@ -39,7 +40,12 @@ const suites = {
     workers: gpuWorkers,
     webgpu: true,
   },
-  'unit-devices': { paths: ['src/device/cpu/', 'src/device/webgpu/'], workers: 2, webgpu: true },
+  'unit-devices': {
+    paths: ['src/device/cpu/', 'src/device/webgpu/'],
+    exclude: webgpuTexts,
+    workers: 2,
+    webgpu: true,
+  },
   engine: { paths: engine.folders, exclude: engine.apart, workers: 1, shared: true },
   'engine-apart': { paths: engine.apart, workers: 1, webgpu: true },
   'parity-apart': {
@@ -53,6 +59,7 @@ const suites = {
   cli: { paths: ['test/cli/'], workers: 1 },
   parity: { paths: parity.folders, exclude: parity.apart, workers: 2, shared: true },
   unit: { paths: ['src/'], exclude: ['src/device/cpu/**', 'src/device/webgpu/**'], workers: 2, shared: true },
+  'unit-webgpu-texts': { paths: webgpuTexts, workers: 2, shared: true },
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
   server: { paths: ['test/server/'], workers: 1, shared: true },
   package: { paths: ['test/package/'], workers: 1 },
@@ -129,6 +136,14 @@ function ofFolders(...folders) {
     (path) => path.endsWith('.test.ts') && reason.test(readFileSync(join(root, path), 'utf8')),
   );
   return { folders, apart };
+}
+
+/** Those files below a folder that look at texts and choices alone, and leave the process as it was. */
+function opensNothing(folder) {
+  const reason = /swiftshader|dawn|createNodeGpu|\bvi\.|process\.env|globalThis/;
+  return readdirSync(join(root, folder), { recursive: true })
+    .map((name) => folder + name)
+    .filter((path) => path.endsWith('.test.ts') && !reason.test(readFileSync(join(root, path), 'utf8')));
 }
 
 /** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */
