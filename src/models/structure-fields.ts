@@ -98,19 +98,86 @@ const STRUCTURE: Readonly<Record<string, Neutral>> = {
   num_kv_shared_layers: off,
 };
 
+const offOrOne: Neutral = (value) =>
+  off(value) ||
+  one(value) ||
+  value === '' ||
+  value === 'none' ||
+  (Array.isArray(value) && value.length === 0);
+const known = each('softmax', 'sigmoid');
+
+/**
+ * What names of fields say, for those that are not above: configs spell one mechanism in many ways. The words are rare ones, which
+ * no published config of a family uses for anything else; drafting layers are left out of a model, and so are their fields.
+ */
+const WORDS: readonly (readonly [name: RegExp, changesNothing: Neutral])[] = [
+  [/(^|_)(mtp|nextn)(_|$)/, () => true],
+  [/(^|_)(m?hc|hyper_?connections?|streams?|altup|laurel|engram|ngrams?|yoco)(_|$)/, offOrOne],
+  [/^index(er)?_|(^|_)(indexer|moba|nsa|dsa)(_|$)/, offOrOne],
+  [
+    /(^|_)(sparse|linear|differential|diff|cross|gated|chunked|latent)_(attention|attn)(_(config|type|layers|topk|heads))?$/,
+    offOrOne,
+  ],
+  [
+    /(^|_)(attention|attn)_(sinks?|gate|output_gate)$|(^|_)sinks?$|^use_output_gate$|^num_(memory|sink)_tokens$/,
+    offOrOne,
+  ],
+  [/(^|_)(kv_shar(ed|ing)|shared?_kv)(_|$)/, offOrOne],
+  [/(^|_)(scor(e|ing)|rout(er|ing))_(scor(e|ing)_)?(func|function|activation|activation_func)$/, known],
+  [/^router_scor(e|ing)$/, known],
+  [
+    /^pos(ition)?_emb(edding|eddings|ed)?(_type)?$/,
+    (value) => !/alibi|relative|nope|learned/.test(String(value)),
+  ],
+];
+
+/** One value for each layer, not all the same. Ascending numbers are numbers of layers. */
+function tellsLayersApart(name: string, value: unknown, layers: unknown): boolean {
+  if (
+    !Array.isArray(value) ||
+    value.length !== layers ||
+    !/layer|block|type|pattern|att(entio)?n|mlp|ffn|window|rope|rotary|head/.test(name)
+  )
+    return false;
+  const ascends = value.every((item, at) => typeof item === 'number' && (at === 0 || item > value[at - 1]));
+  return !ascends && new Set(value.map((item) => JSON.stringify(item))).size > 1;
+}
+
+/** True if the field, which nobody read, says that the model computes something else. */
+function changesModel(name: string, value: unknown, layers: unknown): boolean {
+  if (value === undefined || value === null) return false;
+  const listed = Object.hasOwn(STRUCTURE, name) ? STRUCTURE[name] : undefined;
+  if (listed !== undefined) return !listed(value);
+  const word = WORDS.find(([names]) => names.test(name));
+  return word === undefined ? tellsLayersApart(name, value, layers) : !word[1](value);
+}
+
 /**
  * @throws KvantError `model-config-unsupported`, naming the first field that changes the model and was not read
  * @example refuseUnreadStructure(fields, 'llama'); // throws for {"clip_qkv": 8}
  */
 export function refuseUnreadStructure(fields: ConfigFields, family: string): void {
-  for (const [name, changesNothing] of Object.entries(STRUCTURE)) {
-    if (fields.wasRead(name)) continue;
-    const value = fields.json[name];
-    if (value === undefined || value === null || changesNothing(value)) continue;
+  const layers = fields.json.num_hidden_layers;
+  for (const [name, value] of Object.entries(fields.json)) {
+    if (fields.wasRead(name) || !changesModel(name, value, layers)) continue;
     throw fields.unsupported(
       name,
       `"${name}": ${JSON.stringify(value)} in a model of the family ${family}`,
       'It changes what the model computes, and kvant does not compute it. Use a checkpoint without it.',
     );
   }
+}
+
+/**
+ * For families all of whose layers are of one kind, whatever `layer_types` says of them: the words must be those that mean it.
+ * @throws KvantError `model-config-unsupported`
+ */
+export function refuseOtherLayers(fields: ConfigFields, names: readonly string[], family: string): void {
+  const other = fields.texts('layer_types')?.find((type) => !names.includes(type));
+  if (other === undefined) return;
+  throw fields.unsupported(
+    'layer_types',
+    `a layer of type ${JSON.stringify(other)} in a model of the family ${family}`,
+    `Use a model whose layers are ${names.join(' or ')}.`,
+  );
 }

@@ -18,6 +18,7 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family } from '../family.js';
 import { attentionAndMlpBias } from '../stated-biases.js';
+import { refuseOtherLayers } from '../structure-fields.js';
 import { ROPE } from './pre-norm.js';
 
 export interface FalconH1Config extends DecoderConfig {
@@ -62,6 +63,7 @@ const MAMBA_NAMES = {
 const MAMBA_DEFAULTS = { heads: 128, groups: 1, stateSize: 256, taps: 4, convBias: true };
 
 function readConfig(fields: ConfigFields, architecture: string): FalconH1Config {
+  refuseOtherLayers(fields, ['hybrid', 'attention', 'full_attention'], 'falcon_h1');
   const stated = fields.replacing('layer_types', null);
   const config = readDecoderConfig(stated.withDefaults({ num_key_value_heads: 8 }), architecture, TRAITS);
   if (config.activation !== 'silu')

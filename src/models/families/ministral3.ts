@@ -14,6 +14,7 @@ import type { Family, RecordOptions } from '../family.js';
 import type { Weights } from '../layout.js';
 import { ropeSection } from '../rope-config.js';
 import type { RopeParameters } from '../rope-frequencies.js';
+import { refuseOtherLayers } from '../structure-fields.js';
 import { preNormLayout, ROPE } from './pre-norm.js';
 
 export interface Ministral3Config extends DecoderConfig {
@@ -43,7 +44,8 @@ const DEFAULT_ROPE = {
 };
 
 function readConfig(stated: ConfigFields, architecture: string): Ministral3Config {
-  // All layers are of one kind, whatever their list says.
+  // All layers slide, or none does, whatever their list says.
+  refuseOtherLayers(stated, ['full_attention', 'attention', 'sliding_attention'], 'ministral3');
   const whole = stated.whereAbsent(DEFAULTS).replacing('layer_types', null);
   const fields = ropeSection(whole) === null ? whole.replacing('rope_parameters', DEFAULT_ROPE) : whole;
   const config = readDecoderConfig(fields, architecture, TRAITS);

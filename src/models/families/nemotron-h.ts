@@ -86,11 +86,9 @@ const EXPERTS: ExpertNames = {
 /** A letter for each layer. */
 const PATTERN = 'hybrid_override_pattern';
 
-function readKinds(fields: ConfigFields): Kind[] {
-  // All are asked for: they say the same, and what nobody asked for would be refused.
-  const [name = PATTERN] = ['layers_block_type', 'layer_types', PATTERN].filter((each) => fields.has(each));
+function kindsOf(fields: ConfigFields, name: string): Kind[] {
   const types = name === PATTERN ? [...(fields.text(name) ?? 'ME*-')] : fields.texts(name);
-  const kinds = (types ?? []).map((type) => {
+  return (types ?? []).map((type) => {
     const kind = Object.hasOwn(KINDS, type) ? KINDS[type] : undefined;
     if (kind !== undefined) return kind;
     throw fields.unsupported(
@@ -99,9 +97,15 @@ function readKinds(fields: ConfigFields): Kind[] {
       'Use a model whose layers are mamba, attention, mlp or moe.',
     );
   });
+}
+
+function readKinds(fields: ConfigFields): Kind[] {
+  // The first counts. What the others say must be known too.
+  const stated = ['layers_block_type', 'layer_types', PATTERN].filter((name) => fields.has(name));
+  const [kinds = []] = (stated.length > 0 ? stated : [PATTERN]).map((name) => kindsOf(fields, name));
   if (kinds.includes('attention')) return kinds;
   throw fields.unsupported(
-    name,
+    stated[0] ?? PATTERN,
     'a Nemotron-H in which no layer attends',
     'Use one that has layers of attention.',
   );
