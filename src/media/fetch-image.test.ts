@@ -236,6 +236,18 @@ describe('of an answer', () => {
     expect((await refusal('http://a.example/', nameless)).code).toBe('image-fetch-failed');
   });
 
+  it('one that goes over to another protocol is refused', async () => {
+    const other = createServer();
+    servers.push(other);
+    other.on('connection', (socket) => {
+      const head = 'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n';
+      socket.on('error', () => {}).once('data', () => socket.write(head));
+    });
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const error = await refusal(`http://a.example:${(other.address() as AddressInfo).port}/`);
+    expect(error).toMatchObject({ code: 'image-fetch-failed', message: expect.stringContaining('101') });
+  });
+
   it('whoever asked may go', async () => {
     const gone = new AbortController();
     const port = await serve(() => gone.abort(new Error('gone')));

@@ -131,7 +131,13 @@ export class ImageFetcher {
         },
       });
       asked.once('response', resolve);
+      // Another protocol than was asked for: no response follows, nor an error.
+      asked.once('upgrade', (_, socket) => {
+        socket.destroy();
+        reject(failed(where, 'is answered with status 101'));
+      });
       asked.on('error', (cause) => reject(failed(where, 'cannot be fetched', cause)));
+      asked.once('close', () => reject(failed(where, 'cannot be fetched')));
       asked.end();
     });
   }
