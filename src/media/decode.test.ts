@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { readPacked } from '../../test/fixtures/read-packed.js';
 import { checkImage, decodeImage } from './decode.js';
 
-const files = readPacked(new URL('../../test/fixtures/media/files.json.gz', import.meta.url)) as {
+const files = readPacked(new URL('../../test/fixtures/media/files.json.br', import.meta.url)) as {
   name: string;
   base64: string;
   width: number;

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { readPacked } from '../../test/fixtures/read-packed.js';
 import { ChatTemplate } from './chat-template.js';
 
-const jsonPrompts = readPacked('test/fixtures/text/json-prompts.json.gz') as {
+const jsonPrompts = readPacked('test/fixtures/text/json-prompts.json.br') as {
   readonly calls: {
     readonly template: string;
     readonly cases: readonly { readonly arguments: string; readonly rendered: string }[];

@@ -29,7 +29,7 @@ interface Fixture {
   }[];
 }
 
-const fixtures = readPacked('test/fixtures/text/tokenizers.json.gz') as Record<Name, Fixture>;
+const fixtures = readPacked('test/fixtures/text/tokenizers.json.br') as Record<Name, Fixture>;
 
 describe.each(Object.keys(FOLDERS) as Name[])('Tokenizer of %s', (name) => {
   let tokenizer: Tokenizer;
@@ -68,7 +68,7 @@ describe('Tokenizer of demo-text', () => {
       readonly continuation_ids: readonly number[];
       readonly continuation_text: string;
     }
-    const { cases } = readPacked('test/fixtures/demo-text.json.gz') as { cases: Case[] };
+    const { cases } = readPacked('test/fixtures/demo-text.json.br') as { cases: Case[] };
     const tokenizer = await Tokenizer.load(FOLDERS['demo-text']);
     const template = await ChatTemplate.load(FOLDERS['demo-text']);
     expect(cases.length).toBeGreaterThan(5);

@@ -11,7 +11,7 @@ import { readPacked } from '../fixtures/read-packed.js';
 import { Asker, type Said } from './asker.js';
 
 const MODEL = '../../../models/demo-hybrid';
-const { cases } = readPacked(new URL('../fixtures/demo-hybrid.json.gz', import.meta.url)) as {
+const { cases } = readPacked(new URL('../fixtures/demo-hybrid.json.br', import.meta.url)) as {
   readonly cases: readonly { readonly prompt_ids: readonly number[] }[];
 };
 const DRAWS = 12;

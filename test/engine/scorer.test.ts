@@ -11,7 +11,7 @@ interface DemoCase {
   readonly logprobs: readonly number[];
 }
 
-const { cases } = readPacked(new URL('../fixtures/demo-text.json.gz', import.meta.url)) as {
+const { cases } = readPacked(new URL('../fixtures/demo-text.json.br', import.meta.url)) as {
   cases: readonly DemoCase[];
 };
 const short = cases.filter(({ prompt_ids }) => prompt_ids.length < 600);

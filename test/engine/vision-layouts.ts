@@ -179,7 +179,7 @@ const glm46v: VisionLayout = {
 /** Of each tensor that mlx-vlm writes: the tensor of the checkpoint and the order of its axes, or those of a stack. */
 type MlxTensors = Readonly<Record<string, readonly [string, readonly number[] | null] | readonly [string[]]>>;
 
-const MLX = readPacked(join(ROOT, '../mlx-layouts.json.gz')) as Readonly<Record<string, MlxTensors>>;
+const MLX = readPacked(join(ROOT, '../mlx-layouts.json.br')) as Readonly<Record<string, MlxTensors>>;
 
 function transposed({ dtype, shape, data }: TestTensor, axes: readonly number[]): TestTensor {
   const made = axes.map((axis) => shape[axis]!);

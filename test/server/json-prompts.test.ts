@@ -11,7 +11,7 @@ interface Case {
   readonly json: string;
   readonly rendered: string;
 }
-const fixture = readPacked('test/fixtures/text/json-prompts.json.gz') as {
+const fixture = readPacked('test/fixtures/text/json-prompts.json.br') as {
   readonly cases: readonly Case[];
 };
 

@@ -21,7 +21,7 @@ interface Fixture {
   readonly cases: readonly (readonly [template: string, outcome: string])[];
 }
 
-const text = readPackedText('test/fixtures/text/jinja.json.gz');
+const text = readPackedText('test/fixtures/text/jinja.json.br');
 const fixture = parseLossless(text, { constants: true }) as Fixture;
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 const [year, month, ...rest] = fixture.moment;

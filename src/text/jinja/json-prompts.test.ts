@@ -9,7 +9,7 @@ interface Case {
   readonly rendered: string;
 }
 /** JSON texts, read and printed by Python's json and Jinja. */
-const fixture = readPacked('test/fixtures/text/json-prompts.json.gz') as {
+const fixture = readPacked('test/fixtures/text/json-prompts.json.br') as {
   readonly cases: readonly Case[];
   readonly arithmetic: Case;
 };
