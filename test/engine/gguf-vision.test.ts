@@ -110,7 +110,7 @@ describe.each(['qwen2-vl', 'qwen2.5-vl'])('%s', (name) => {
     const processor = readProcessor(config, towerInput(vision!));
     const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
     try {
-      const { cases: all } = readPacked(join(fixture, 'expected.json.gz')) as {
+      const { cases: all } = readPacked(join(fixture, 'expected.json.br')) as {
         cases: { images: string[]; features: string[] }[];
       };
       for (const { images, features } of all)

@@ -31,7 +31,7 @@ export interface Case {
 export const readJson = (folder: string, file: string): Record<string, unknown> =>
   JSON.parse(readFileSync(join(folder, file), 'utf8')) as Record<string, unknown>;
 export const casesOf = (name: string): readonly Case[] =>
-  (readPacked(join(ROOT, name, 'expected.json.gz')) as { readonly cases: readonly Case[] }).cases;
+  (readPacked(join(ROOT, name, 'expected.json.br')) as { readonly cases: readonly Case[] }).cases;
 
 export function floats(base64: string): Float32Array {
   const bytes = Uint8Array.from(Buffer.from(base64, 'base64'));

@@ -26,7 +26,7 @@ export interface ExpectedCase {
 }
 
 export function expectedCases(name: string): readonly ExpectedCase[] {
-  const path = join(MODEL_FIXTURES, name, 'expected.json.gz');
+  const path = join(MODEL_FIXTURES, name, 'expected.json.br');
   return (readPacked(path) as { cases: readonly ExpectedCase[] }).cases;
 }
 

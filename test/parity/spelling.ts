@@ -54,7 +54,7 @@ const INDEX = 'model.safetensors.index.json';
 
 export async function buildSpelling(spelling: Spelling, folder: string): Promise<void> {
   const { base, index } = spelling;
-  const expected = (path: string): boolean => basename(path) !== 'expected.json.gz';
+  const expected = (path: string): boolean => basename(path) !== 'expected.json.br';
   await cp(join(MODEL_FIXTURES, base), folder, { recursive: true, filter: expected });
   const text = await configText(spelling, folder);
   await writeFile(join(folder, 'config.json'), `${spelling.bom ? '\ufeff' : ''}${text}`);

@@ -58,7 +58,7 @@ describe.each(kernelDevices)('towers on $name', (spec: DeviceSpec) => {
   it.each(spec.slow ? ['qwen2.5-vl'] : ['qwen2-vl', 'qwen2.5-vl'])(
     '%s gives the features of the reference',
     async (name) => {
-      const { cases } = readPacked(join(ROOT, name, 'expected.json.gz')) as { cases: readonly Case[] };
+      const { cases } = readPacked(join(ROOT, name, 'expected.json.br')) as { cases: readonly Case[] };
       await using opened = await openModel(join(ROOT, name));
       expect(opened.definition.facts.modalities).toEqual(['text', 'image']);
       const model = await loadModel(opened.source, opened.definition, device);

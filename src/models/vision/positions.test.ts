@@ -29,7 +29,7 @@ describe('rotaryPlaces', () => {
   });
 
   it.each(['qwen2-vl', 'qwen2.5-vl'])('agrees with the reference, %s', (name) => {
-    const file = new URL(`../../../test/fixtures/vision/${name}/expected.json.gz`, import.meta.url);
+    const file = new URL(`../../../test/fixtures/vision/${name}/expected.json.br`, import.meta.url);
     const { cases } = readPacked(file) as {
       cases: { ids: number[]; grids: [number, number][]; positions: number[][]; delta: number }[];
     };
