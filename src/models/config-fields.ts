@@ -217,7 +217,7 @@ export class ConfigFields {
     return new KvantError('model-config', `${this.where}: "${name}" is ${short}; ${wanted} is needed`, {
       kind: 'model',
       where: name,
-      fix: 'Fetch config.json again: it should be the one published with the weights.',
+      fix: this.#again(),
     });
   }
 
@@ -239,12 +239,18 @@ export class ConfigFields {
     return undefined;
   }
 
+  #again(): string {
+    return this.where.startsWith('config.json')
+      ? 'Fetch config.json again: it should be the one published with the weights.'
+      : 'Fetch the file again, or have it converted again with a current version of the tool that made it.';
+  }
+
   #missing(names: string | readonly string[]): never {
     const [name] = asList(names);
     throw new KvantError('model-config', `${this.where} has no "${name}"`, {
       kind: 'model',
       where: name as string,
-      fix: 'Fetch config.json again: it should be the one published with the weights.',
+      fix: this.#again(),
     });
   }
 }

@@ -100,6 +100,17 @@ describe('loadModel refuses, before any weight is read,', () => {
     expect(error.message).toContain(down);
   });
 
+  it('a checkpoint that lacks a stack of experts, naming it', async () => {
+    const stack = 'model.layers.0.block_sparse_moe.input_linear.weight';
+    const folder = await altered('granite4-h', (header) => {
+      header[`other.${stack}`] = entry(header, stack);
+      delete header[stack];
+    });
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({ code: 'weights-tensor-missing', kind: 'model' });
+    expect(error.message).toContain(stack);
+  });
+
   it('a missing head, with a hint at ties', async () => {
     const folder = await altered('llama-tied-f16', () => {});
     const config = await readFile(join(folder, 'config.json'), 'utf8');

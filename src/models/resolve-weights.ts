@@ -26,6 +26,8 @@ export interface WeightSource {
   info(
     name: string,
   ): { readonly dtype: string; readonly shape: readonly number[]; readonly byteLength?: number } | undefined;
+  /** What files of its kind call a tensor that is not there, where that is not its name. */
+  called?(name: string): string;
   /** The tensors that nobody asked for. */
   unusedNames(): readonly string[];
 }
@@ -325,11 +327,19 @@ function noneDivides({ groupSize }: Quantization): KvantError {
   });
 }
 
+const EXPERT = /\.experts\.\d+\./;
+
 function checkPresent(source: WeightSource, layout: WeightLayout): void {
+  const stacks = new Map<string, readonly string[]>();
   const names = layout.matrices.flatMap(({ parts, cols }) =>
     parts.flatMap((part) => {
       const { bias, scaledBy } = part;
       const within = source.has(part.name) ? undefined : stackOf(source, part, cols);
+      if (EXPERT.test(part.name))
+        stacks.set(
+          part.name,
+          (part.within ?? []).map(({ name }) => name),
+        );
       const all = [within?.name ?? part.name, within?.bias ?? bias, scaledBy ?? null];
       return all.filter((name) => name !== null);
     }),
@@ -338,16 +348,30 @@ function checkPresent(source: WeightSource, layout: WeightLayout): void {
   const missing = names.filter((name) => !source.has(name));
   if (missing.length === 0) return;
   const [first] = missing as [string];
+  // A stack by the name that files of this kind have for it, else every name that is read.
+  const called = (name: string): string => {
+    for (const each of [name, ...(stacks.get(name) ?? [])]) {
+      const own = source.called?.(each) ?? each;
+      if (own !== each) return own;
+    }
+    return name;
+  };
+  const own = called(first) !== first;
+  const inStacks = (stacks.get(first) ?? []).map((name) => `, nor ${name}`).join('');
   throw new KvantError(
     'weights-tensor-missing',
-    `the checkpoint has no ${list(missing)} (of ${names.length} tensors that config.json calls for)`,
+    own
+      ? `the file has no ${list([...new Set(missing.map(called))])} (of ${names.length} tensors that the model is made of)`
+      : `the checkpoint has no ${list(missing)} (of ${names.length} tensors that config.json calls for)${inStacks}`,
     {
       kind: 'model',
       where: first,
       fix:
         first === 'lm_head.weight'
           ? 'Set "tie_word_embeddings": true in config.json if the model has no head of its own.'
-          : 'Check that config.json belongs to these weights, and that every shard is there.',
+          : own
+            ? 'Fetch the file again, or have it converted again with a current version of llama.cpp.'
+            : 'Check that config.json belongs to these weights, and that every shard is there.',
     },
   );
 }

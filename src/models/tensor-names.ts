@@ -113,6 +113,10 @@ class RenamedWeights implements NamedWeights {
     return this.#aliases.get(name) ?? name;
   }
 
+  called(name: string): string {
+    return this.#source.called?.(this.stored(name)) ?? name;
+  }
+
   withAlias(name: string, other: string): NamedWeights {
     return new RenamedWeights(this.#source, new Map([...this.#aliases, [name, this.stored(other)]]));
   }

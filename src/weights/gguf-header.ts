@@ -132,7 +132,7 @@ export class GgufHeaderReader {
     if (count * leastBytes > this.#fileSize - this.#at)
       throw truncated(
         this.#path,
-        `it claims ${count} ${what}, more than its ${this.#fileSize} bytes can hold`,
+        `it claims ${shownCount(count)} ${what}, more than its ${this.#fileSize} bytes can hold`,
       );
     return count;
   }
@@ -202,7 +202,7 @@ export class GgufHeaderReader {
         `${quote(name)} has rows of ${row}, and ${type.name} comes in blocks of ${type.elements}`,
       );
     if (offset % alignment !== 0)
-      throw this.#broken(`${quote(name)} is at ${offset}, which is no multiple of ${alignment}`);
+      throw this.#broken(`${quote(name)} is at ${shownCount(offset)}, which is no multiple of ${alignment}`);
     return { name, type, shape, offset, byteLength: (elements / type.elements) * type.bytes };
   }
 
@@ -255,8 +255,13 @@ function unknownType(path: string, name: string, id: number): KvantError {
   return new KvantError('weights-dtype', `${path}: ${quote(name)} is of type ${id}, which is not known`, {
     kind: 'unsupported',
     where: name,
-    fix: 'Use a file in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, or convert the model again with a current llama.cpp.',
+    fix: 'Use a file in Q4_K_M, Q8_0 or another type that docs/gguf.md lists, or convert the model again with a current llama.cpp.',
   });
+}
+
+/** Numbers above 2^53 are read as no number. */
+function shownCount(count: number): string {
+  return Number.isFinite(count) ? String(count) : 'more than 2^53';
 }
 
 /** A name in quotes, cut where it is absurdly long. */

@@ -62,6 +62,21 @@ export function familyName(
   return `${at}${known?.[part] ?? part}.${kind}`;
 }
 
+/**
+ * What a file of the architecture would call a tensor that it lacks: the first name that is read as it.
+ * @returns the family's own where none is
+ * @example fileName('model.layers.3.self_attn.q_proj.weight', architecture) // 'blk.3.attn_q.weight'
+ */
+export function fileName(name: string, architecture: GgufArchitecture): string {
+  const { names = {}, topNames = {}, wholeNames = {} } = architecture;
+  const [, layer, , kind] = /^model\.layers\.(\d+)\.(.*?)\.?(weight|bias)?$/.exec(name) ?? [];
+  const tops = Object.keys({ ...topNames, ...TOP }).map((part) => `${part}.weight`);
+  const parts = Object.keys({ ...names, ...LAYER }).map((part) => `blk.${layer}.${part}.${kind ?? 'weight'}`);
+  const wholes = Object.keys(wholeNames).map((whole) => `blk.${layer}.${whole}`);
+  const candidates = layer === undefined ? tops : [...wholes, ...parts];
+  return candidates.find((candidate) => familyName(candidate, architecture) === name) ?? name;
+}
+
 /** q and k, their biases as well: what a rotation turns. */
 export function isRotated(name: string): boolean {
   return /^blk\.\d+\.attn_[qk]\.(weight|bias)$/.test(name);

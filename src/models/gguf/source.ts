@@ -8,7 +8,7 @@ import { halvedRows, pairedRows, type RowOrder } from '../../weights/gguf-matrix
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture } from './architecture.js';
 import { ggufConfig, type RotationFactors } from './config.js';
-import { FACTORS, familyName, isRotated } from './names.js';
+import { FACTORS, familyName, fileName, isRotated } from './names.js';
 import { isConv, type TiledHeads, tiledHeads, tiledOrder } from './tiled-heads.js';
 
 export class GgufSource {
@@ -91,6 +91,10 @@ export class GgufSource {
 
   has(name: string): boolean {
     return this.#names.has(name) || this.#numbers.has(name);
+  }
+
+  called(name: string): string {
+    return fileName(name, this.architecture);
   }
 
   /** `dtype` is the type that the file stores it in: `Q4_K`. */
