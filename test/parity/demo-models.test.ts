@@ -36,7 +36,7 @@ const DEMOS: readonly Demo[] = [
 ];
 
 function demo(name: string, bounds: Demo['bounds']): Demo {
-  const packed = readPacked(new URL(`../fixtures/${name}.json.gz`, import.meta.url));
+  const packed = readPacked(new URL(`../fixtures/${name}.json.br`, import.meta.url));
   const folder = fileURLToPath(new URL(`../../models/${name}/`, import.meta.url));
   return { name, folder, bounds, cases: (packed as { readonly cases: readonly DemoCase[] }).cases };
 }
