@@ -381,6 +381,18 @@ describe('shutting down', () => {
     deaf.destroy();
   });
 
+  it('does not wait for connections that have not asked for anything', async () => {
+    const serving = await serveDemo();
+    const silent = open(serving.url);
+    const begun = open(serving.url);
+    begun.write('POST /v1/chat/completions HT');
+    await fetch(`${serving.url}/health`);
+    const late = new Promise((resolve) => setTimeout(resolve, 20_000, 'late').unref());
+    expect(await Promise.race([serving.server.close(60_000), late])).toBeUndefined();
+    for (const socket of [silent, begun]) expect(await heard(socket, /never/)).toBe('');
+    await serving.engine.close();
+  });
+
   it('may be told twice', async () => {
     const serving = await serveDemo();
     await Promise.all([serving.server.close(), serving.server.close()]);
