@@ -42,7 +42,7 @@ export class DeferredPipelines {
     'createShaderModule' | 'createComputePipeline' | 'createComputePipelineAsync'
   >;
   readonly #texts = new WeakMap<GPUShaderModule, string>();
-  /** By text, which says what is bound and how. */
+  /** By text, which says what is bound and how, and apart those whose layout Dawn makes: no other layout's groups fit these. */
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
   readonly #checked = new Map<string, GPUComputePipeline>();
 
@@ -70,14 +70,14 @@ export class DeferredPipelines {
 
   /** @throws as Dawn does of a pipeline that is none */
   prepare(descriptor: GPUComputePipelineDescriptor): Promise<GPUComputePipeline> {
-    const text = this.#texts.get(descriptor.compute.module)!;
-    let pipeline = this.#pipelines.get(text);
+    const [text, key] = this.#textAndKey(descriptor);
+    let pipeline = this.#pipelines.get(key);
     if (pipeline === undefined) {
       pipeline = this.#check(descriptor, text);
-      this.#pipelines.set(text, pipeline);
+      this.#pipelines.set(key, pipeline);
       pipeline.then(
-        (checked) => this.#checked.set(text, checked),
-        () => this.#pipelines.delete(text),
+        (checked) => this.#checked.set(key, checked),
+        () => this.#pipelines.delete(key),
       );
     }
     return pipeline;
@@ -85,18 +85,23 @@ export class DeferredPipelines {
 
   /** What is wrong with it Dawn reports as an error of the device. */
   get(descriptor: GPUComputePipelineDescriptor): GPUComputePipeline {
-    const text = this.#texts.get(descriptor.compute.module)!;
-    let pipeline = this.#checked.get(text);
+    const [text, key] = this.#textAndKey(descriptor);
+    let pipeline = this.#checked.get(key);
     if (pipeline === undefined) {
       if (descriptor.layout === 'auto') pipeline = this.#raw.createComputePipeline(descriptor);
       else {
         this.#raw.createComputePipeline(this.#named(descriptor, text));
         pipeline = this.#deferred(descriptor);
       }
-      this.#checked.set(text, pipeline);
-      this.#pipelines.set(text, Promise.resolve(pipeline));
+      this.#checked.set(key, pipeline);
+      this.#pipelines.set(key, Promise.resolve(pipeline));
     }
     return pipeline;
+  }
+
+  #textAndKey({ compute, layout }: GPUComputePipelineDescriptor): readonly [text: string, key: string] {
+    const text = this.#texts.get(compute.module)!;
+    return [text, layout === 'auto' ? `auto ${text}` : text];
   }
 
   async #check(descriptor: GPUComputePipelineDescriptor, text: string): Promise<GPUComputePipeline> {
