@@ -3,7 +3,7 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { cpus } from 'node:os';
-import { resolve } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 /** The folder that `--peer` names; ends the process where it names none. */
@@ -39,9 +39,7 @@ export function answerTurns(one) {
   process.send('ready');
 }
 
-/**
- * Our engine: the GGUF file that is given, else random 4-bit weights of a named shape. `limits`: its maxRows and maxContext.
- */
+/** Our engine: the GGUF file that is given, else random 4-bit weights of a named shape. `limits`: its maxRows and maxContext. */
 export async function openOurs({ file, shapes }, threads, limits) {
   const { Engine } = await import('../dist/index.js');
   const options = { device: 'cpu', threads, prefixCache: false, ...limits };
@@ -76,6 +74,9 @@ export async function decodeTogether(sequences, count) {
   await Promise.all(rows.map((row) => row.return()));
   return times;
 }
+
+/** What was measured, as tables name it: the file that both run, else the shapes. */
+export const modelName = ({ file, shapes }) => (file === undefined ? shapes : basename(file));
 
 /** What `share` of the numbers lie below. */
 export const quantile = (list, share) =>

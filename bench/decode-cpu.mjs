@@ -10,13 +10,13 @@
 // before the last begins, the turns become twice as long, up to 480 tokens. Prints quartiles of tokens a second, and the ratios ours / theirs.
 import { writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import {
   answerTurns,
   decodeTogether,
   machine,
+  modelName,
   openOurs,
   openTheirs,
   peerFolder,
@@ -38,7 +38,6 @@ const { values: flags } = parseArgs({
   },
 });
 const peer = peerFolder(flags.peer);
-const measuredModel = flags.file === undefined ? flags.shapes : basename(flags.file);
 const PROMPT = 16;
 /** Tokens that a row has room for, and most tokens of a turn. */
 const CONTEXT = 512;
@@ -98,12 +97,12 @@ async function control() {
   );
   const { cpu, node } = machine();
   const turns = measured.map((rows) => `${samples[rows][0].length} turns of ${rows} rows`).join(', ');
-  console.log(`${measuredModel}, ${threads} threads, ${cpu}, Node ${node}, ${turns}`);
+  console.log(`${modelName(flags)}, ${threads} threads, ${cpu}, Node ${node}, ${turns}`);
   console.table(table);
   if (flags.json !== undefined)
     writeFileSync(
       flags.json,
-      `${JSON.stringify({ shapes: measuredModel, threads, cpu, node, table, samples })}\n`,
+      `${JSON.stringify({ model: modelName(flags), threads, cpu, node, table, samples })}\n`,
     );
   process.exit(measured.length === rowsList.length ? 0 : 1);
 }

@@ -6,12 +6,12 @@
 // DIR as for compare-cpu.mjs. Both run the file that is given, else as decode-cpu.mjs does. Ours is timed through the engine, up to the first token; llama.cpp's is the evaluation of the
 // prompt alone. Prints the least, the first quartile and the median of wall and CPU time, and the ratios theirs / ours.
 import { cpus } from 'node:os';
-import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import {
   answerTurns,
   machine,
+  modelName,
   openOurs,
   openTheirs,
   peerFolder,
@@ -67,7 +67,7 @@ async function control() {
   );
   const { cpu, node } = machine();
   console.log(
-    `${flags.file === undefined ? flags.shapes : basename(flags.file)}, prompt of ${prompt}, ${threads} threads, ${cpu}, Node ${node}, ${samples[0].wall.length} rounds`,
+    `${modelName(flags)}, prompt of ${prompt}, ${threads} threads, ${cpu}, Node ${node}, ${samples[0].wall.length} rounds`,
   );
   console.table(figures);
 }

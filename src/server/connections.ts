@@ -123,6 +123,13 @@ export class Connections {
       });
   }
 
+  /** Closes those on which nothing has been asked, or all is answered. Who is told why it gets no answer still hears it. */
+  closeUnused(): void {
+    for (const { socket, flights, refused, turnedAway } of this.#all.values())
+      if (flights.length === 0 && !refused && turnedAway === null && socket.writableLength === 0)
+        socket.destroy();
+  }
+
   #open(socket: Socket): void {
     const now = performance.now();
     const address = addressGroup(socket.remoteAddress);

@@ -21,7 +21,10 @@ export interface HttpServerOptions {
 /** A client that vanished without a word is found out by probes of its connection. */
 const PROBES = { keepAlive: true, keepAliveInitialDelay: 30_000 };
 
-export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOptions): Server {
+export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOptions): {
+  readonly server: Server;
+  readonly connections: Connections;
+} {
   const { headerTimeoutMs: headers, requestTimeoutMs: whole } = limits;
   const shortest = Math.min(...[headers, whole, 20_000].filter((ms) => ms > 0));
   const server = createServer({
@@ -102,7 +105,7 @@ export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOpt
     if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
     else connections.refuse(socket as Socket, parserError(error));
   });
-  return server;
+  return { server, connections };
 }
 
 /** A request that cannot be made one for the application, or an error that the application let through. */

@@ -1,10 +1,10 @@
 /** Puts the application on a socket, and takes it off again without cutting anybody short. */
 
-import type { IncomingMessage, Server } from 'node:http';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import type { Server } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
 import { KvantError } from '../errors.js';
 import { createApp } from './app.js';
-import { CONNECTION_LIMITS, type ConnectionLimits } from './connections.js';
+import { CONNECTION_LIMITS, type ConnectionLimits, type Connections } from './connections.js';
 import { createHttpServer } from './http-server.js';
 import { checkListenOptions, type ListenOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
@@ -36,8 +36,12 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
   const [limits, app] = connectionLimits(rest);
   const { fetch } = createApp({ address: host, ...app, shutdown });
   const { log } = app;
-  const server = createHttpServer({ fetch, hostname: host, limits, ...(log === undefined ? {} : { log }) });
-  const silent = silentConnections(server);
+  const { server, connections } = createHttpServer({
+    fetch,
+    hostname: host,
+    limits,
+    ...(log === undefined ? {} : { log }),
+  });
   await new Promise<void>((resolve, reject) => {
     const refused = (error: NodeJS.ErrnoException): void => reject(listenError(error, host, wanted));
     server.once('error', refused);
@@ -53,7 +57,7 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
     port,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
     close: (graceMs = 30_000) => {
-      closed ??= close(server, silent, shutdown, Math.min(graceMs, LONGEST_TIMER_MS));
+      closed ??= close(server, connections, shutdown, Math.min(graceMs, LONGEST_TIMER_MS));
       return closed;
     },
   };
@@ -87,7 +91,7 @@ export async function checkAddress(host: string, port: number): Promise<void> {
 
 async function close(
   server: Server,
-  silent: ReadonlySet<Socket>,
+  connections: Connections,
   shutdown: Shutdown,
   graceMs: number,
 ): Promise<void> {
@@ -102,28 +106,12 @@ async function close(
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
   });
-  // A connection whose response has just ended would otherwise idle until its keep-alive runs out.
-  // Nor does Node take one for idle that has not asked for anything yet: clients keep such ones ready.
-  const idle = setInterval(() => {
-    server.closeIdleConnections();
-    for (const socket of silent) socket.destroy();
-  }, 50);
+  // Such connections would idle until their keep-alive runs out, or never ask: clients keep some ready.
+  const idle = setInterval(() => connections.closeUnused(), 50);
   await closed;
   clearInterval(idle);
   clearTimeout(timer);
   clearTimeout(cut);
-}
-
-/** The connections that have not sent a request, or not all of its head. */
-function silentConnections(server: Server): ReadonlySet<Socket> {
-  const silent = new Set<Socket>();
-  server.on('connection', (socket: Socket) => {
-    silent.add(socket);
-    socket.once('close', () => silent.delete(socket));
-  });
-  for (const asked of ['request', 'checkContinue', 'checkExpectation', 'connect'] as const)
-    server.prependListener(asked, ({ socket }: IncomingMessage) => silent.delete(socket));
-  return silent;
 }
 
 function listenError(error: NodeJS.ErrnoException, host: string, port: number): KvantError {

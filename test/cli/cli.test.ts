@@ -107,7 +107,7 @@ describe('the kvant command', () => {
   });
 
   it('takes a line of a question set as a conversation', async () => {
-    const [line] = readPackedText('test/fixtures/eval/eval-tools.jsonl.gz').split('\n');
+    const [line] = readPackedText('test/fixtures/eval/eval-tools.jsonl.br').split('\n');
     const path = join(folder, 'line.jsonl');
     await writeFile(path, `${line}\n`);
     const args = ['--messages', path, '--temperature', '0', '--max-tokens', '90'];
@@ -207,7 +207,7 @@ describe('the kvant command', () => {
       demo,
       ...cpu,
       '--set',
-      'test/fixtures/eval/eval-facts.jsonl.gz',
+      'test/fixtures/eval/eval-facts.jsonl.br',
       '--limit',
       '4',
       '--json',

@@ -26,7 +26,7 @@ describe('kvant eval kv', () => {
         '--formats',
         'f32',
         '--text',
-        `${fixtures}/texts.jsonl.gz`,
+        `${fixtures}/texts.jsonl.br`,
         '--set',
         `${fixtures}/eval-recall.jsonl.br`,
       ],

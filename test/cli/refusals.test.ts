@@ -147,6 +147,7 @@ const APART: readonly string[] = [
   'no bits',
   'no command',
   'unknown shapes',
+  'what says nothing of a calibration',
 ];
 
 describe('the kvant command', () => {

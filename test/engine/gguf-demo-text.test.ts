@@ -16,7 +16,7 @@ import { f32, ggufBytes, string, u32, type WrittenTensor } from '../setup/gguf-w
 import { GGUF_LAYER_NAMES, published } from '../setup/published-tensors.js';
 
 const MODEL = fileURLToPath(new URL('../../models/demo-text', import.meta.url));
-const QUESTIONS = new URL('../fixtures/eval/eval-facts.jsonl.gz', import.meta.url);
+const QUESTIONS = new URL('../fixtures/eval/eval-facts.jsonl.br', import.meta.url);
 /** Questions where not all are asked. */
 const SOME = 30;
 

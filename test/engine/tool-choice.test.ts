@@ -129,7 +129,7 @@ describe('tool choice', () => {
 
   // With every case each question at temperature 0, and 40 of them drawn: 100 calls. A few show the same in less time.
   it('answers questions of the tools set with calls that fit', { timeout: 600_000 }, async () => {
-    const all = await readQuestions('test/fixtures/eval/eval-tools.jsonl.gz');
+    const all = await readQuestions('test/fixtures/eval/eval-tools.jsonl.br');
     const greedy = all.slice(0, everyCase ? 60 : 4);
     const questions = [...greedy, ...(everyCase ? all.slice(0, 40) : [])];
     const answers = await Promise.all(

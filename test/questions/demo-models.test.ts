@@ -20,7 +20,7 @@ describe.each(['demo-text', 'demo-hybrid'])('%s on the CPU', (model) => {
     ['tools', undefined, undefined],
     ['recall', 1000, 20],
   ] as const)('%s', { timeout: 600_000 }, async (set, below, limit) => {
-    const all = await readQuestions(`test/fixtures/eval/eval-${set}.jsonl.${set === 'recall' ? 'br' : 'gz'}`);
+    const all = await readQuestions(`test/fixtures/eval/eval-${set}.jsonl.br`);
     const questions = all.filter((q) => below === undefined || (q.promptTokens ?? 0) < below).slice(0, limit);
     expect(questions.length).toBeGreaterThanOrEqual(20);
     const result = await askAll(engine, set, questions);

@@ -1,6 +1,6 @@
 /**
  * What quantised KV costs the demo model, held to the bounds that docs/kv-cache.md states. A reduced pass: the full one is
- * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl.gz --set test/fixtures/eval/eval-*`.
+ * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl.br --set test/fixtures/eval/eval-*`.
  */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { evalFormat } from '../../src/cli/eval/kv-formats.js';
@@ -26,7 +26,7 @@ async function score(names: readonly string[], limit: number | undefined, cut: b
   const formats = names.map(evalFormat);
   const lanes = formats.map(({ kv }) => ({ kv, rows: 1, context: 1024 }));
   await using bench = await OfflineRunner.open({ model: DEMO }, { device: 'cpu' }, lanes);
-  const all = await readTexts(`${FIXTURES}/texts.jsonl.gz`, bench.text, 'texts', { limit });
+  const all = await readTexts(`${FIXTURES}/texts.jsonl.br`, bench.text, 'texts', { limit });
   // Every third of all is enough to tell formats apart.
   const texts = limit === undefined && !everyCase ? all.filter((_, i) => i % 3 === 1) : all;
   // Awaited here: the device goes when this returns.
@@ -70,7 +70,7 @@ describe('answers', () => {
     const names = ['f16', 'affine8', 'turbo3.5'];
     const sets = await Promise.all(
       SETS.map(async ([name, limit, below]) => {
-        const all = await readQuestions(`${FIXTURES}/eval-${name}.jsonl.${name === 'recall' ? 'br' : 'gz'}`);
+        const all = await readQuestions(`${FIXTURES}/eval-${name}.jsonl.br`);
         return [name, all.filter((q) => (q.promptTokens ?? 0) < (below ?? 1e9)).slice(0, limit)] as const;
       }),
     );

@@ -117,7 +117,7 @@ describe('the openai client against the running server', () => {
   });
 
   it('calls tools, streamed or not, and goes on with what they gave', async () => {
-    const [line] = readPackedText('test/fixtures/eval/eval-tools.jsonl.gz').split('\n');
+    const [line] = readPackedText('test/fixtures/eval/eval-tools.jsonl.br').split('\n');
     const set = JSON.parse(line!) as {
       messages: OpenAI.ChatCompletionMessageParam[];
       tools: OpenAI.ChatCompletionTool[];

@@ -55,7 +55,7 @@ export function addEvalKvCommand(evalCommand: Command): void {
     'after',
     `
 Example:
-  $ kvant eval kv models/demo-text --formats affine8,affine4,turbo3.5 --text test/fixtures/eval/texts.jsonl.gz \\
+  $ kvant eval kv models/demo-text --formats affine8,affine4,turbo3.5 --text test/fixtures/eval/texts.jsonl.br \\
       --set test/fixtures/eval/eval-* --out kv.json --plots .`,
   );
   command.action(async (model: string, flags: EvalKvFlags) => {
@@ -68,7 +68,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
   if (flags.text.length + flags.set.length === 0)
     throw new KvantError('invalid-flags', 'There is nothing to judge by: neither --text nor --set.', {
       kind: 'invalid-request',
-      fix: 'For the demo model: --text test/fixtures/eval/texts.jsonl.gz --set test/fixtures/eval/eval-*.',
+      fix: 'For the demo model: --text test/fixtures/eval/texts.jsonl.br --set test/fixtures/eval/eval-*.',
     });
   const { allFormats, evalFormat, withoutKvOptions } = await import('./kv-formats.js');
   const options = withoutKvOptions(engineOptions(flags));

@@ -11,8 +11,8 @@ export function machineCores(): number {
 }
 
 /**
- * Threads that compute where nobody says how many. Above eight cores one is left to the host's own thread: one of 16 that has to
- * give way to it lets 15 wait (docs/lab/2026-11-21-cpu.md). Beside a GPU a quarter is left to those that speak with it.
+ * Threads that compute where nobody says how many. Above eight cores one is left to the host's own thread: with
+ * 16 for 16 decode was half as fast as with 15 (docs/lab/2026-11-21-cpu.md). Beside a GPU a quarter is left to those that speak with it.
  */
 export function threadsFor(cores: number, besideGpu: boolean): number {
   if (besideGpu) return cores - (cores >> 2);
