@@ -2,6 +2,7 @@
 import { mkdtempSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { brotliCompressSync } from 'node:zlib';
 import { afterAll, expect, it } from 'vitest';
 import { packed, unpack, unpacked } from '../../scripts/fixtures/checkpoints.mjs';
 
@@ -50,4 +51,12 @@ it('unpacks what is missing or of another age, and nothing else', () => {
   const { ino } = statSync(file);
   unpack([folder]);
   expect(statSync(file).ino).toBe(ino);
+});
+
+it('unpacks lists of tensors', () => {
+  const index = `${file}.index.json`;
+  const text = JSON.stringify({ weight_map: { 'a.weight': 'model.safetensors' } });
+  writeFileSync(`${index}.br`, brotliCompressSync(text));
+  unpack([folder]);
+  expect(readFileSync(index, 'utf8')).toBe(text);
 });
