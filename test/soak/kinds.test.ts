@@ -13,6 +13,7 @@ import { walk } from './walk.js';
 const KINDS = [
   ['sliding and full', 'gemma3-list'],
   ['recurrent', 'qwen3.5'],
+  ['short convolution', 'lfm2'],
   ['experts', 'qwen3-moe'],
   ['sinks', 'gpt-oss'],
   ['shared keys and values', 'gemma4-shared'],
