@@ -167,7 +167,7 @@ function readDefinition(fields: ConfigFields, families: readonly RegisteredFamil
       architecture,
       modelType,
     });
-  return family.read(fields, architecture ?? (family.architectures[0] as string));
+  return family.read(fields, architecture ?? family.architectures[0] ?? (modelType as string));
 }
 
 /** A classifier, a reward model and the like: without a head it would be read as a model that writes. */

@@ -80,6 +80,8 @@ const STRUCTURE: Readonly<Record<string, Neutral>> = {
   swiglu_limit: off,
   // Experts, and how they are chosen.
   scoring_func: each('softmax', 'sigmoid'),
+  route_norm: (value) => value === true,
+  moe_router_use_sigmoid: (value) => value === true,
   topk_method: each('greedy', 'noaux_tc', 'group_limited_greedy'),
   n_group: (value) => off(value) || one(value),
   topk_group: (value) => off(value) || one(value),

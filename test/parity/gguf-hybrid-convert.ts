@@ -108,7 +108,9 @@ export async function convertHybrid(
       continue;
     }
     if (/expert_bias$|e_score_correction_bias$/.test(name)) {
-      tensors.push({ name: `blk.${layer}.exp_probs_b.bias`, shape: [values.length], values });
+      // Where the published name has no ending, this one has none.
+      const ending = arch === 'hy_v3' ? '' : '.bias';
+      tensors.push({ name: `blk.${layer}.exp_probs_b${ending}`, shape: [values.length], values });
       continue;
     }
     const changed = change?.(tensor, config);

@@ -319,6 +319,21 @@ const CASES: readonly HybridConversion[] = [
       };
     },
   },
+  {
+    fixture: 'hy3',
+    arch: 'hy_v3',
+    names: { ...sharedNames('mlp.shared_mlp'), 'mlp.router.gate': 'ffn_gate_inp' },
+    more: (config, at) => ({
+      ...mixture('num_experts', 'num_experts_per_tok', 'moe_intermediate_size')(config, at),
+      [at('expert_shared_count')]: u32(config.num_shared_experts!),
+      [at('expert_shared_feed_forward_length')]: u32(
+        config.num_shared_experts! * config.moe_intermediate_size!,
+      ),
+      [at('expert_weights_norm')]: bool(true),
+      [at('expert_weights_scale')]: f32(config.router_scaling_factor!),
+      [at('expert_gating_func')]: u32(2),
+    }),
+  },
 ];
 
 let scratch: string;
@@ -335,4 +350,19 @@ it.each(CASES)('$fixture as $arch gives the logits of the published weights', as
   await using device = createReferenceDevice();
   const model = await loadFolder(path, device);
   await expectPublished(device, model, conversion.fixture);
+});
+
+it.each([
+  ['hy3', 'expert_gating_func', u32(1), 'hy_v3.expert_gating_func'],
+  ['hy3', 'expert_weights_norm', bool(false), 'route_norm'],
+  ['lfm2-moe', 'expert_gating_func', u32(3), 'lfm2moe.expert_gating_func'],
+] as const)('%s refuses another %s by name', async (fixture, key, value, where) => {
+  const conversion = CASES.find((one) => one.fixture === fixture)!;
+  const path = join(scratch, `${fixture}-${key}.gguf`);
+  const more: HybridConversion['more'] = (config, at) => ({
+    ...conversion.more(config, at),
+    [at(key)]: value,
+  });
+  await convertHybrid({ ...conversion, more }, path);
+  await expect(openModel(path)).rejects.toMatchObject({ code: 'model-config-unsupported', where });
 });

@@ -6,17 +6,20 @@ import type { JsonObject } from '../../weights/folder-files.js';
 export interface GgufArchitecture {
   /** `general.architecture`. */
   readonly name: string;
-  /** `model_type` and `architectures` of the config. */
+  /** `model_type` and `architectures` of the config; null: no class is the text model alone. */
   readonly modelType: string;
-  readonly className: string;
+  readonly className: string | null;
   /** q and k have the rows of a rotated pair beside one another. Default: as they were published. */
   readonly pairedRows?: boolean;
   /** With positions of several axes, q and k have the halves of rotated pairs one after the other, though families have them side by side. */
   readonly halvedByAxes?: boolean;
   /** Where q, k and v are one tensor in the file: families have three. */
   readonly splitsQkv?: boolean;
-  /** Norms that multiply by 1 + w are stored as 1 + w, and decays as they are used. Default: they are as they were published. */
-  readonly bakedNorms?: boolean;
+  /**
+   * Norms that multiply by 1 + w are stored as 1 + w, and decays as they are used; `in layers`: not the last norm, which multiplies by w.
+   * Default: they are as they were published.
+   */
+  readonly bakedNorms?: boolean | 'in layers';
   /** Decays alone are stored as they are used. */
   readonly bakedDecays?: boolean;
   /** Layers that do not attend have no KV heads in the list of them. Default: all have as many. */
@@ -35,6 +38,10 @@ export interface GgufArchitecture {
   readonly numbers?: Readonly<Record<string, string>>;
   /** The norms are layer norms, whose ε the config calls so. Default: RMS norms. */
   readonly layerNormEps?: string;
+  /** How experts are scored, where files may say so: another way is refused. */
+  readonly scores?: 'sigmoid';
+  /** Tensors of layers that hold one number each, all the same: the field that it is, by the tensor; null where it is to be 1. */
+  readonly constants?: Readonly<Record<string, string | null>>;
   /** Keys that change other models, and that `fields` reads. */
   readonly reads?: readonly string[];
   /** Fields that are its alone. */

@@ -230,6 +230,18 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     layerNormEps: 'norm_eps',
     fields: biases,
   },
+  {
+    name: 'muse-glimmer',
+    pairedRows: true,
+    bakedNorms: 'in layers',
+    modelType: 'muse_glimmer_text',
+    className: null,
+    names: { ...SANDWICH, attn_gate: 'self_attn.gate_proj' },
+    // Converters make weights of the one number that heads of q are multiplied by.
+    constants: { 'attn_q_norm.weight': 'qk_scale_factor', 'attn_k_norm.weight': null },
+    reads: ['logit_scale'],
+    fields: museGlimmer,
+  },
   GEMMA4,
   DEEPSEEK2,
   MISTRAL4,
@@ -283,6 +295,20 @@ function olmo(read: MetadataReader, { rope_theta, rope_scaling }: JsonObject): J
       full_attention: { rope_type: 'default', ...(rope_scaling as JsonObject | undefined), rope_theta },
       sliding_attention: { rope_type: 'default', rope_theta },
     },
+  };
+}
+
+/** What sees everything does not rotate. */
+function museGlimmer(read: MetadataReader, { rope_theta }: JsonObject): JsonObject {
+  const sliding = slidingLayers(read, 4);
+  const types = sliding.layer_types as readonly string[] | undefined;
+  return {
+    ...sliding,
+    ...(types === undefined
+      ? {}
+      : { layer_rope_theta: types.map((type) => (type === 'full_attention' ? 0 : (rope_theta as number))) }),
+    final_logit_softcapping: read.number('final_logit_softcapping') ?? 20,
+    output_multiplier: read.number('logit_scale') ?? 1,
   };
 }
 

@@ -77,7 +77,7 @@ export function ggufConfig(
     (layerNormEps === undefined ? undefined : metadata.number(at('attention.layer_norm_rms_epsilon')));
   if (eps === undefined) throw metadata.odd(epsKey, 'a number');
   const config: JsonObject = {
-    architectures: [architecture.className],
+    ...(architecture.className === null ? {} : { architectures: [architecture.className] }),
     model_type: architecture.modelType,
     hidden_size: hidden,
     ...(architecture.lists?.includes('feed_forward_length')
@@ -143,8 +143,11 @@ function pattern(metadata: GgufMetadata, key: string): readonly boolean[] | numb
   return metadata.numbers(key)?.map((flag) => flag !== 0);
 }
 
+/** As `expert_gating_func` numbers it. */
+const SIGMOID = 2;
+
 /** What changes the model, and is not computed. */
-function refuseOthers(metadata: GgufMetadata, { name, reads = [] }: GgufArchitecture): void {
+function refuseOthers(metadata: GgufMetadata, { name, reads = [], scores }: GgufArchitecture): void {
   const off = (key: string, neutral: number, what: string): void => {
     const value = reads.includes(key) ? undefined : metadata.number(`${name}.${key}`);
     if (value !== undefined && value !== neutral) throw unsupported(`${name}.${key}`, what);
@@ -157,6 +160,10 @@ function refuseOthers(metadata: GgufMetadata, { name, reads = [] }: GgufArchitec
   off('rope.scaling.yarn_log_multiplier', 0, 'a YaRN whose attention factor is another');
   for (const key of ['logit_scale', 'embedding_scale', 'residual_scale'])
     off(key, 1, 'a multiplier of embedding, branches or logits');
+  // 0 leaves it to the architecture.
+  const gating = scores === undefined ? 0 : (metadata.count(`${name}.expert_gating_func`, 0) ?? 0);
+  if (gating !== 0 && gating !== SIGMOID)
+    throw unsupported(`${name}.expert_gating_func`, `another score of experts than ${scores}`);
   if (!reads.includes('attention.causal') && metadata.flag(`${name}.attention.causal`) === false)
     throw unsupported(`${name}.attention.causal`, 'attention that looks ahead');
 }

@@ -68,6 +68,7 @@ export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
   { ...QWEN3_MOE, name: 'qwen3vlmoe' },
   {
     name: 'glm4moe',
+    scores: 'sigmoid',
     modelType: 'glm4_moe',
     className: 'Glm4MoeForCausalLM',
     names: { ...MLP_NAMES, ...shared('mlp.shared_experts') },
@@ -87,6 +88,7 @@ export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
   },
   {
     name: 'minimax-m2',
+    scores: 'sigmoid',
     modelType: 'minimax_m2',
     className: 'MiniMaxM2ForCausalLM',
     names: SPARSE_NAMES,
@@ -149,7 +151,34 @@ export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
       attention_bias: read.hasTensor('blk.0.attn_q.bias'),
     }),
   },
+  {
+    name: 'hy_v3',
+    modelType: 'hy_v3',
+    className: 'HYV3ForCausalLM',
+    names: { ...MLP_NAMES, ...shared('mlp.shared_mlp'), ffn_gate_inp: 'mlp.router.gate' },
+    // Named without an ending; other writers give it that of other architectures.
+    wholeNames: { exp_probs_b: 'mlp.expert_bias', [ROUTER_BIAS]: 'mlp.expert_bias' },
+    reads: ['expert_count'],
+    scores: 'sigmoid',
+    fields: hy3,
+  },
 ];
+
+function hy3(read: MetadataReader, config: JsonObject): JsonObject {
+  const plain = plainLayers(read);
+  const mixed = experts(read, 'num_experts', 'moe_intermediate_size');
+  const width = Number(mixed.moe_intermediate_size ?? config.intermediate_size);
+  return {
+    ...mixed,
+    moe_intermediate_size: width,
+    mlp_layer_types: Array.from({ length: read.layers }, (_, layer) =>
+      plain.includes(layer) ? 'dense' : 'sparse',
+    ),
+    num_shared_experts: (read.count('expert_shared_feed_forward_length') ?? width) / width,
+    route_norm: read.flag('expert_weights_norm') ?? true,
+    router_scaling_factor: read.number('expert_weights_scale') ?? 1,
+  };
+}
 
 /** A llama with experts; undefined where it has none. */
 export function mixtral(read: MetadataReader): JsonObject | undefined {

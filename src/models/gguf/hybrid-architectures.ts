@@ -110,6 +110,7 @@ export const HYBRID_ARCHITECTURES: readonly GgufArchitecture[] = [
     name: 'lfm2moe',
     modelType: 'lfm2_moe',
     className: 'Lfm2MoeForCausalLM',
+    scores: 'sigmoid',
     someAttend: true,
     topNames: LFM2_TOP,
     names: { ...LFM2_NAMES, ffn_gate_inp: 'feed_forward.gate', ...stacks('feed_forward.switch_mlp') },

@@ -155,6 +155,7 @@ const NEMOTRON_H: Omit<GgufArchitecture, 'name'> = {
   },
   wholeNames: { [ROUTER_BIAS]: 'mixer.gate.e_score_correction_bias', ...mambaWholeNames('mixer') },
   reads: ['expert_count'],
+  scores: 'sigmoid',
   fields: nemotronH,
 };
 

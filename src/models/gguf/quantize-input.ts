@@ -79,7 +79,8 @@ function published(
 ): Float32Array {
   if (name.endsWith('.A_log') && (bakedNorms || bakedDecays)) return values.map((value) => Math.log(-value));
   if (!bakedNorms) return values;
-  const baked = name.endsWith('norm.weight') && !name.endsWith('linear_attn.norm.weight');
+  const last = bakedNorms === 'in layers' && name === 'model.norm.weight';
+  const baked = name.endsWith('norm.weight') && !name.endsWith('linear_attn.norm.weight') && !last;
   return baked ? values.map((value) => value - 1) : values;
 }
 

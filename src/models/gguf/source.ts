@@ -8,6 +8,7 @@ import { halvedRows, pairedRows, type RowOrder } from '../../weights/gguf-matrix
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture } from './architecture.js';
 import { ggufConfig, type RotationFactors } from './config.js';
+import { layerConstants } from './layer-constants.js';
 import { FACTORS, familyName, fileName, isRotated } from './names.js';
 import { isConv, type TiledHeads, tiledHeads, tiledOrder } from './tiled-heads.js';
 
@@ -52,11 +53,14 @@ export class GgufSource {
     try {
       const factors = await rotationFactors(checkpoint);
       const shapeOf = (name: string): readonly number[] | undefined => checkpoint.info(name)?.shape;
-      const found = ggufConfig(checkpoint.metadata, shapeOf, storedBlocks(checkpoint), factors);
+      const blocks = storedBlocks(checkpoint);
+      const stated = ggufConfig(checkpoint.metadata, shapeOf, blocks, factors);
+      const constants = await layerConstants(checkpoint, stated.architecture, blocks);
+      const found = { ...stated, config: { ...stated.config, ...constants.fields } };
       const names = new Map<string, string>();
       const parts = new Map<string, RowOrder>();
       for (const name of checkpoint.names()) {
-        if (FACTORS.some((factor) => factor === name)) continue;
+        if (FACTORS.some((factor) => factor === name) || constants.names.has(name)) continue;
         const split = found.architecture.splitsQkv === true ? splitQkv(name, found.config) : undefined;
         for (const [part, order] of split ?? [[name, undefined] as const]) {
           const shown = familyName(part, found.architecture);

@@ -140,7 +140,7 @@ const PATTERNS = new Map<string, SplitPattern>([
   ...named(LIKE_QWEN2, 'qwen2', 'deepseek-r1-qwen', 'kormo', 'f2llmv2', 'megrez'),
   ...named(by(QWEN2), 'hunyuan', 'solar-open'),
   ...named(by(QWEN35, NFC), 'qwen35'),
-  ...named(by(GPT4O), 'gpt-4o', 'minimax-m2', 'kanana2'),
+  ...named(by(GPT4O), 'gpt-4o', 'llama4', 'minimax-m2', 'kanana2'),
   ...named(by(GPT4O, { ignoreMerges: true, encloses: true }), 'granite-embed-multi-97m'),
   ...named(by(TEKKEN, { ignoreMerges: true }), 'tekken'),
   ...named(by(SEED), 'seed-coder'),
