@@ -1,4 +1,4 @@
-/** The fixtures of demo-vision: conversations with pictures, and what the reference answers. */
+/** The fixtures of demo-vision (scripts/fixtures/demo_vision.py): conversations with pictures, and what the reference answers. */
 import { join } from 'node:path';
 import { readPacked } from '../fixtures/read-packed.js';
 
@@ -10,11 +10,18 @@ export interface Case {
     readonly role: string;
     readonly content: string | readonly { readonly type: string }[];
   }[];
+  readonly question: string;
   readonly prompt_ids: readonly number[];
   readonly continuation_ids: readonly number[];
+  readonly continuation_text: string;
+  /** By how much each token led the second. */
+  readonly margins: readonly number[];
+  readonly logprobs: readonly number[];
+  /** Ids and logits of the prompt's last token. */
+  readonly top20: readonly (readonly [number, number])[];
 }
 
-export const { cases } = readPacked(join(import.meta.dirname, '../fixtures/demo-vision.json.gz')) as {
+export const { cases } = readPacked(join(import.meta.dirname, '../fixtures/demo-vision.json.br')) as {
   cases: readonly Case[];
 };
 

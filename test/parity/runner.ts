@@ -4,9 +4,12 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
+import type { FeatureSlab } from '../../src/device/feature-slab.js';
 import type { Tensor } from '../../src/device/graph.js';
+import { ROPE_AXES } from '../../src/device/rope.js';
 import { StepInputs } from '../../src/device/step.js';
 import type { StepResult } from '../../src/device/step-result.js';
+import type { SequencePictures } from '../../src/engine/vision/pictures.js';
 import { type LoadModelOptions, loadModel, type Model } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 import { readPacked } from '../fixtures/read-packed.js';
@@ -71,6 +74,8 @@ export interface RunnerOptions {
   /** Most prompt tokens in a step. */
   readonly chunk: number;
   readonly blockTokens?: number;
+  /** Where rows of pictures lie. Default: prompts are of text alone. */
+  readonly features?: FeatureSlab;
 }
 
 export interface Continuation {
@@ -105,7 +110,7 @@ export class Runner implements AsyncDisposable {
   }
 
   static async create(device: Device, model: Model, options: RunnerOptions): Promise<Runner> {
-    const { context, chunk, blockTokens = 16 } = options;
+    const { context, chunk, blockTokens = 16, features = null } = options;
     const perSlot = Math.ceil(context / blockTokens);
     const pool = device.createKvPool({
       layers: model.kvLayers,
@@ -120,10 +125,10 @@ export class Runner implements AsyncDisposable {
       0,
       Uint32Array.from({ length: perSlot }, (_, i) => perSlot + 2 - i),
     );
-    const { graph, logits } = model.buildGraph({ keepLogits: true });
+    const { graph, logits } = model.buildGraph({ keepLogits: true, features });
     const limits = { maxTokens: chunk, maxOutputs: 1, maxSequences: 1, maxContext: context, inFlight: 1 };
     const program = await device.compile(graph, limits, pool);
-    const inputs = new StepInputs(chunk, 1, 1);
+    const inputs = new StepInputs(chunk, 1, 1, { rotary: model.vision?.axes === true });
     return new Runner(program, logits, inputs, chunk, async () => {
       await program.dispose();
       pool.dispose();
@@ -133,8 +138,14 @@ export class Runner implements AsyncDisposable {
   /**
    * Runs a prompt from position 0 and `count` greedy tokens. Each decode step takes its token from the device.
    * @param chunk prompt tokens in a step, up to what the runner was made for
+   * @param pictures of the prompt, their rows in the slab
    */
-  async generate(prompt: readonly number[], count: number, chunk = this.#chunk): Promise<Continuation> {
+  async generate(
+    prompt: readonly number[],
+    count: number,
+    chunk = this.#chunk,
+    pictures: SequencePictures | null = null,
+  ): Promise<Continuation> {
     const tokens: number[] = [];
     const logits: Float32Array[] = [];
     const take = async ({ ids }: StepResult): Promise<void> => {
@@ -144,11 +155,11 @@ export class Runner implements AsyncDisposable {
     for (let at = 0; at < prompt.length; at += chunk) {
       const ids = prompt.slice(at, at + chunk);
       const last = at + ids.length === prompt.length;
-      const drawn = await this.#step(ids, at, last);
+      const drawn = await this.#step(ids, at, last, pictures);
       if (last) await take(drawn);
     }
     while (tokens.length < count) {
-      await take(await this.#step([-(SLOT + 1)], prompt.length + tokens.length - 1, true));
+      await take(await this.#step([-(SLOT + 1)], prompt.length + tokens.length - 1, true, pictures));
     }
     return { tokens, logits };
   }
@@ -157,16 +168,35 @@ export class Runner implements AsyncDisposable {
     await this.#dispose();
   }
 
-  #step(ids: readonly number[], position: number, output: boolean): Promise<StepResult> {
+  #step(
+    ids: readonly number[],
+    position: number,
+    output: boolean,
+    pictures: SequencePictures | null,
+  ): Promise<StepResult> {
     const step = this.#inputs;
     step.clear();
-    step.tokens.set(ids);
+    step.tokens.set(ids.map((id, i) => pictures?.sourceAt(position + i) ?? id));
     step.tokenCount = ids.length;
     step.sequenceCount = 1;
     step.seqSlot[0] = SLOT;
     step.seqStart[0] = 0;
     step.seqLength[0] = ids.length;
     step.seqPosition[0] = position;
+    const places = pictures?.prompt.rotary;
+    if (step.rotary !== null && places !== null && places !== undefined) {
+      const { positions, end, shift } = places;
+      step.rotary.shift[0] = shift;
+      step.rotary.placed[0] = position < end ? 1 : 0;
+      for (let i = 0; i < ids.length; i++) {
+        const at = (position + i) * ROPE_AXES;
+        const behind = [position + i + shift, position + i + shift, position + i + shift];
+        step.rotary.positions.set(
+          position + i < end ? positions.subarray(at, at + ROPE_AXES) : behind,
+          i * ROPE_AXES,
+        );
+      }
+    }
     step.outputCount = output ? 1 : 0;
     step.outputs[0] = ids.length - 1;
     step.outputSlot[0] = SLOT;

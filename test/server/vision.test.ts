@@ -17,7 +17,7 @@ interface Case {
   readonly question: string;
   readonly continuation_text: string;
 }
-const { cases } = readPacked(new URL('../fixtures/demo-vision.json.gz', import.meta.url)) as {
+const { cases } = readPacked(new URL('../fixtures/demo-vision.json.br', import.meta.url)) as {
   cases: readonly Case[];
 };
 const seeing = cases.filter(({ images }) => images.length === 1);

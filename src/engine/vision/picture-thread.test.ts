@@ -13,7 +13,7 @@ const config = JSON.parse(readFileSync(new URL('preprocessor_config.json', MODEL
   string,
   unknown
 >;
-const { cases } = readPacked(new URL('../../../test/fixtures/demo-vision.json.gz', import.meta.url)) as {
+const { cases } = readPacked(new URL('../../../test/fixtures/demo-vision.json.br', import.meta.url)) as {
   cases: { images: { png_base64: string }[] }[];
 };
 const png = Buffer.from(cases[0]!.images[0]!.png_base64, 'base64');
