@@ -78,10 +78,10 @@ describe.each(kernelDevices)('towers that see videos on $name', (spec: DeviceSpe
     '%s gives the features of the reference',
     async (name) => {
       const { size, frames: count, grid: want, pixels, features } = towers[name]!;
-      await using opened = await openModel(join(ROOT, 'test/fixtures/vision', name));
+      await using opened = await openModel(join(ROOT, 'test/fixtures/vision-families', name));
       const { vision } = opened.definition;
       const model = await loadModel(opened.source, opened.definition, device);
-      const bounds = { size: { shortest_edge: 56 * 56, longest_edge: 280 * 280 } };
+      const bounds = { patch_size: 4, size: { shortest_edge: 256, longest_edge: 2048 } };
       const processor = readVideoProcessor(bounds, vision!.video!.processors[0], towerInput(vision!));
       const grid = processor.grid(count, ...size);
       expect([Math.ceil(count / 2), grid.rows, grid.cols]).toEqual(want);

@@ -5,7 +5,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { Engine } from '../../src/engine/engine.js';
 import { type DeviceSpec, kernelDevices } from '../devices/devices.js';
-import { type Case, casesOf, checkAnswer, checkTower, messagesOf, ROOT } from './vision-fixtures.js';
+import {
+  type Case,
+  casesOf,
+  checkAnswer,
+  checkSlices,
+  checkTower,
+  messagesOf,
+  ROOT,
+} from './vision-fixtures.js';
 
 const NAMES = readdirSync(ROOT);
 
@@ -22,6 +30,10 @@ describe.each(kernelDevices)('towers of families on $name', (spec: DeviceSpec) =
     // Its projector is quantised: what goes in is rounded in default precision.
     const rounded = name === 'mlx-smolvlm-4bit' && spec.precision !== 'reference';
     await checkTower(spec, device, join(ROOT, name), casesOf(name), rounded ? 1e-2 : undefined);
+  });
+
+  it('qwen2.5-vl gives the same bits in slices, of what was made at load', async () => {
+    await checkSlices(device, join(ROOT, 'qwen2.5-vl'), casesOf('qwen2.5-vl').at(-1)!, 63);
   });
 });
 

@@ -6,10 +6,11 @@ import { expect } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import type { Engine } from '../../src/engine/engine.js';
 import { VisionEncoder } from '../../src/engine/vision/encoder.js';
+import type { PatchedImage } from '../../src/engine/vision/patched-image.js';
 import { readProcessor } from '../../src/media/read-processor.js';
 import { loadModel } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
-import { towerInput } from '../../src/models/vision/tower.js';
+import { towerInput, type VisionDefinition } from '../../src/models/vision/tower.js';
 import { type DeviceSpec, featureBound } from '../devices/devices.js';
 import { relativeError } from '../devices/numbers.js';
 import { readPacked } from '../fixtures/read-packed.js';
@@ -67,6 +68,39 @@ export async function checkAnswer(engine: Engine, one: Case): Promise<void> {
     expect(Math.abs(logprob - (logits[id]! - sum))).toBeLessThan(2e-4 * most);
 }
 
+/** The pictures' patches, which are the reference's to the last bit. */
+function patched(folder: string, vision: VisionDefinition, one: Case): PatchedImage[] {
+  const config = vision.processor ?? readJson(folder, 'preprocessor_config.json');
+  const given = vision.processorFor?.(config, one.sizes.length) ?? config;
+  const processor = readProcessor(given, towerInput(vision));
+  return pictures(one).map((image, i) => {
+    const patches = processor.patches(image);
+    const hash = createHash('sha256').update(new Uint8Array(patches.buffer)).digest('hex');
+    expect(hash).toBe(one.pixels[i]);
+    return { grid: processor.grid(image.width, image.height), patches };
+  });
+}
+
+/** In slices between which others may run: the same bits, in so many turns. All that it needs is made at load. */
+export async function checkSlices(device: Device, folder: string, one: Case, turns: number): Promise<void> {
+  await using opened = await openModel(folder);
+  const model = await loadModel(opened.source, opened.definition, device);
+  const encoder = new VisionEncoder(device, model);
+  try {
+    const images = patched(folder, opened.definition.vision!, one);
+    for (const make of await encoder.plansFor(128)) await make();
+    const { plans, buffers } = device.stats();
+    const whole = await encoder.encode(images);
+    let taken = 0;
+    const pace = { stepMs: 1e-6, targetMs: 0, turn: async () => void taken++ };
+    expect(await encoder.encode(images, pace)).toEqual(whole);
+    expect(taken).toBe(turns);
+    expect(device.stats()).toMatchObject({ plans, buffers });
+  } finally {
+    await encoder.dispose();
+  }
+}
+
 /** Of the model in a folder: every bit of the pixels, and features within the device's bound; of several pictures at once too. */
 export async function checkTower(
   spec: DeviceSpec,
@@ -78,21 +112,11 @@ export async function checkTower(
   await using opened = await openModel(folder);
   const { vision } = opened.definition;
   const model = await loadModel(opened.source, opened.definition, device);
-  const config = vision!.processor ?? readJson(folder, 'preprocessor_config.json');
   const encoder = new VisionEncoder(device, model);
   try {
     const cases = spec.slow ? all.slice(-1) : all;
     const apart: Float32Array[] = [];
-    const made = cases.flatMap((one) => {
-      const given = vision!.processorFor?.(config, one.sizes.length) ?? config;
-      const processor = readProcessor(given, towerInput(vision!));
-      return pictures(one).map((image, i) => {
-        const patches = processor.patches(image);
-        const hash = createHash('sha256').update(new Uint8Array(patches.buffer)).digest('hex');
-        expect(hash).toBe(one.pixels[i]);
-        return { grid: processor.grid(image.width, image.height), patches };
-      });
-    });
+    const made = cases.flatMap((one) => patched(folder, vision!, one));
     for (const one of made) apart.push(...(await encoder.encode([one])));
     cases
       .flatMap(({ features }) => features)

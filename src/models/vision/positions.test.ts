@@ -1,9 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { readPacked } from '../../../test/fixtures/read-packed.js';
 import { rotaryPlaces } from './positions.js';
-
-/** The token before a picture in the fixtures. */
-const START = 151;
 
 describe('rotaryPlaces', () => {
   it('gives pictures a place of their own, and goes on behind their longer side', () => {
@@ -29,12 +27,17 @@ describe('rotaryPlaces', () => {
   });
 
   it.each(['qwen2-vl', 'qwen2.5-vl'])('agrees with the reference, %s', (name) => {
-    const file = new URL(`../../../test/fixtures/vision/${name}/expected.json.br`, import.meta.url);
+    const file = new URL(`../../../test/fixtures/vision-families/${name}/expected.json.br`, import.meta.url);
+    const config = new URL('config.json', file);
+    const { vision_start_token_id: start } = JSON.parse(readFileSync(config, 'utf8')) as Record<
+      string,
+      number
+    >;
     const { cases } = readPacked(file) as {
       cases: { ids: number[]; grids: [number, number][]; positions: number[][]; delta: number }[];
     };
     for (const { ids, grids, positions: want, delta } of cases) {
-      const firsts = ids.flatMap((id, at) => (id === START ? [at + 1] : []));
+      const firsts = ids.flatMap((id, at) => (id === start ? [at + 1] : []));
       const pictures = grids.map(([rows, cols], i) => ({
         first: firsts[i]!,
         rows: rows / 2,
