@@ -1,10 +1,10 @@
 /** `kvant inspect`: what a model is, how its cache would be kept, and what fits in memory. Reads no weights. */
-import { freemem, totalmem } from 'node:os';
+import { freemem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { DefaultCache } from '../engine/host-cache.js';
 import type { MemoryUse } from '../engine/types.js';
 import { KvantError } from '../errors.js';
-import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
+import type { ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
 import { addHubFlags, bytes, type HubFlags, hubOptions, integer, MMPROJ_HELP } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
@@ -17,16 +17,11 @@ interface InspectFlags extends HubFlags, KvFlags, RopeFlags {
   readonly device: 'cpu' | 'webgpu';
   readonly quantize?: '4' | '8';
   readonly memory?: number;
+  readonly maxContext?: number;
   readonly cpuExperts?: number;
   readonly mmproj?: string;
   readonly json?: boolean;
 }
-
-/** Memory that neither weights nor KV may have: activations, code, the rest of the process. */
-const RESERVE = 512 * 2 ** 20;
-
-/** WebGPU binds no more than this at once: the most that one layer's keys, or its values, may take. */
-const GPU_PLANE_BYTES = 2 ** 31 - 4;
 
 export function addInspectCommand(program: Command): void {
   const command = program
@@ -47,6 +42,11 @@ export function addInspectCommand(program: Command): void {
       '--memory <size>',
       'memory to plan for, e.g. 24GiB (default: what this machine has free)',
       memorySize,
+    )
+    .option(
+      '--max-context <tokens>',
+      'plan for sequences of so many tokens (default: as many as the model takes)',
+      integer(1),
     )
     .option(
       '--cpu-experts <layers>',
@@ -81,8 +81,8 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { inspectModel },
     { resolveModel },
     { textFiles },
-    { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
-    { rowBlocks },
+    { DEFAULT_BATCH_TOKENS },
+    { kvLines, memoryFit, memoryLines, sequenceKv },
     { defaultCache, floatsOf },
     { machineBytes },
     { estimateActivations, memoryUse, memoryWarning },
@@ -93,7 +93,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     import('../weights/hub.js'),
     import('../engine/text-files.js'),
     import('../engine/host-options.js'),
-    import('../kv/retention.js'),
+    import('./inspect-kv.js'),
     import('../engine/host-cache.js'),
     import('../device/cpu/machine-bytes.js'),
     import('../engine/memory-use.js'),
@@ -123,16 +123,14 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
   });
-  const kept: Kept = ({ window, head = Number.POSITIVE_INFINITY }) =>
-    Math.min(
-      summary.maxContext,
-      head,
-      rowBlocks(window, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]) * DEFAULT_BLOCK_TOKENS,
-    );
+  const planned = {
+    tokens: Math.min(flags.maxContext ?? summary.maxContext, summary.maxContext),
+    batchTokens: DEFAULT_BATCH_TOKENS[flags.device],
+  };
   const generation = await (await textFiles({ path: folder })).generation();
   const notices = [...opened.notices, ...generation.notices].map(({ message }) => message);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
-  const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);
+  const fit = memory === null ? null : memoryFit(summary, flags.device, memory, planned);
   const device = {
     kind: flags.device,
     memoryBytes: flags.device === 'cpu' ? (flags.memory ?? machineBytes()) : undefined,
@@ -141,7 +139,8 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0) -
     summary.hostBytes;
   const { facts } = opened.definition;
-  const serve = orNull(() => defaultCache(kv, facts, facts.cache, device, matrixBytes));
+  const longest = flags.maxContext === undefined ? {} : { maxContext: planned.tokens };
+  const serve = orNull(() => defaultCache({ ...kv, ...longest }, facts, facts.cache, device, matrixBytes));
   const taken =
     serve === null
       ? null
@@ -166,64 +165,14 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     const { defaults, ignored } = generation;
     const sampling = { ...defaults, ignored };
     process.stdout.write(
-      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit, serve: serve && { ...serve, memory: taken }, notices })}\n`,
+      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, sequence: sequenceKv(summary, planned), fit, serve: serve && { ...serve, memory: taken }, notices })}\n`,
     );
     return;
   }
-  process.stdout.write(`${describe(model, folder, summary, generation, fit, serve, taken, kept)}\n`);
+  process.stdout.write(
+    `${describe(model, folder, summary, generation, kvLines(summary, planned), memoryLines(summary, fit), serve, taken)}\n`,
+  );
   for (const notice of notices) process.stdout.write(`${'note'.padEnd(14)}${notice}\n`);
-}
-
-interface MemoryFit {
-  readonly memoryBytes: number;
-  readonly weightBytes: number;
-  readonly reservedBytes: number;
-  /** What is left for the KV cache; 0 if not even the weights fit. */
-  readonly kvBytes: number;
-  readonly kvTokens: number;
-  /** Bytes of KV that a sequence of full context keeps at once. */
-  readonly sequenceBytes: number;
-  /** Sequences of the model's full context that fit. */
-  readonly fullContexts: number;
-}
-
-/** Most tokens that a sequence keeps of a group. */
-type Kept = (group: CacheGroupSummary) => number;
-
-function memoryFit(
-  summary: ModelSummary,
-  device: 'cpu' | 'webgpu',
-  memoryBytes: number,
-  kept: Kept,
-): MemoryFit {
-  const weightBytes = summary.weightBytes - summary.hostBytes;
-  const left = Math.max(0, memoryBytes - weightBytes - RESERVE);
-  const widest = Math.max(...summary.cache.map((c) => Math.max(c.keyBytes, c.valueBytes)));
-  const addressable = device === 'webgpu' ? Math.floor(GPU_PLANE_BYTES / widest) : Number.POSITIVE_INFINITY;
-  const sequenceBytes = sequenceBytesOf(summary, kept);
-  // What grows with the sequence, beside the windows of one row.
-  const [first, ...others] = summary.groups as [CacheGroupSummary, ...CacheGroupSummary[]];
-  const windows = others.reduce((sum, group) => sum + groupBytes(group, kept), 0);
-  const kvTokens = Math.min(addressable, Math.max(0, Math.floor((left - windows) / first.bytesPerToken)));
-  const kvBytes = kvTokens * first.bytesPerToken + (kvTokens > 0 ? windows : 0);
-  return {
-    memoryBytes,
-    weightBytes,
-    reservedBytes: RESERVE,
-    kvBytes,
-    kvTokens,
-    sequenceBytes,
-    fullContexts: Math.floor(kvBytes / sequenceBytes),
-  };
-}
-
-/** Bytes of KV that a sequence of full context keeps at once. */
-function sequenceBytesOf({ groups }: ModelSummary, kept: Kept): number {
-  return groups.reduce((sum, group) => sum + groupBytes(group, kept), 0);
-}
-
-function groupBytes(group: CacheGroupSummary, kept: Kept): number {
-  return group.stateBytes > 0 ? group.stateBytes : kept(group) * group.bytesPerToken;
 }
 
 function describe(
@@ -231,23 +180,12 @@ function describe(
   folder: string,
   s: ModelSummary,
   generation: GenerationConfig,
-  fit: MemoryFit | null,
+  kv: readonly string[],
+  memory: readonly string[],
   serve: DefaultCache | null,
   taken: MemoryUse | null,
-  kept: Kept,
 ): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
-  const plan = new Map<string, number[]>();
-  for (const c of s.cache) {
-    const kind = c.window === null ? 'full attention' : `sliding window ${c.window}`;
-    const key =
-      c.stateBytes !== undefined
-        ? `recurrent, ${formatBytes(c.stateBytes)} of f32 state a sequence`
-        : c.valueDim !== undefined
-          ? `latents, ${c.keyFormat}, one of ${c.headDim} a token, of which ${c.valueDim} are the values, ${c.bytesPerToken} B${c.reason === undefined ? '' : ` (${c.reason})`}`
-          : `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token${c.reason === undefined ? '' : ` (${c.reason})`}`;
-    plan.set(key, [...(plan.get(key) ?? []), c.layer]);
-  }
   return [
     row('model', model),
     ...(folder === model ? [] : [row('folder', folder)]),
@@ -271,41 +209,9 @@ function describe(
         `${w.kind}: ${(w.parameters / 1e6).toFixed(1)} M, ${formatBytes(w.bytes)}, ${w.formats.join(', ')}`,
       ),
     ),
-    row(
-      'KV cache',
-      `${s.kvBytesPerToken} B a token, ${formatBytes(sequenceBytesOf(s, kept))} at full context`,
-    ),
-    ...s.groups
-      .filter((group) => group.stateBytes === 0 && kept(group) < s.maxContext)
-      .map((group) =>
-        row(
-          '',
-          group.tail
-            ? `the newest ${group.window} tokens of ${group.layers.length} layers are read as floats, ${group.bytesPerToken} B each besides: a sequence keeps ${kept(group)} at most`
-            : group.head === undefined
-              ? `${group.layers.length} layers: behind ${group.window} tokens it is given back: a sequence keeps ${kept(group)} at most`
-              : `the first ${group.head} tokens are floats besides, ${group.bytesPerToken} B each`,
-        ),
-      ),
-    ...s.groups
-      .filter(({ stateBytes }) => stateBytes > 0)
-      .map(({ layers, stateBytes }) =>
-        row(
-          '',
-          `${layers.length} layers: a state of ${formatBytes(stateBytes)} in all, however long the sequence is`,
-        ),
-      ),
-    ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),
-    ...(s.floatStart === null
-      ? []
-      : [
-          row(
-            '',
-            `${s.floatStart.dtype} in every layer, ${s.floatStart.bytesPerToken} B a token, before ${s.floatStart.start} tokens`,
-          ),
-        ]),
+    ...kv.map((line, i) => row(i === 0 ? 'KV cache' : '', line)),
     ...samplingLines(generation, row),
-    ...memoryLines(s, fit, row),
+    ...memory.map((line, i) => row(i === 0 ? 'memory' : '', line)),
     row('serve', serveLine(serve)),
     ...(taken === null ? [] : [row('', takenLine(taken))]),
   ].join('\n');
@@ -323,24 +229,6 @@ function samplingLines(
   return [
     ...(said.length === 0 ? [] : [row('sampling', `${said.join(', ')}${doSample ? '' : ' (greedy)'}`)]),
     ...(ignored.length === 0 ? [] : [row('', `of generation_config.json left out: ${ignored.join(', ')}`)]),
-  ];
-}
-
-function memoryLines(
-  s: ModelSummary,
-  fit: MemoryFit | null,
-  row: (name: string, value: string) => string,
-): string[] {
-  if (fit === null) {
-    const perGiB = Math.floor(2 ** 30 / s.kvBytesPerToken).toLocaleString('en');
-    const need = formatBytes(s.weightBytes - s.hostBytes + RESERVE);
-    return [row('memory', `${need} before any KV, then ${perGiB} tokens a GiB; --memory says what fits`)];
-  }
-  const kv = `${formatBytes(fit.kvBytes)} for KV: ${fit.kvTokens.toLocaleString('en')} tokens, ${fit.fullContexts} full contexts`;
-  const need = `the weights need ${formatBytes(fit.weightBytes + fit.reservedBytes)}: they do not fit`;
-  return [
-    row('memory', `${formatBytes(fit.memoryBytes)} (this machine has ${formatBytes(totalmem())})`),
-    row('', fit.kvBytes === 0 ? need : kv),
   ];
 }
 
@@ -368,18 +256,6 @@ function orNull<T>(make: () => T): T | null {
     if (error instanceof KvantError && error.code === 'kv-memory-too-small') return null;
     throw error;
   }
-}
-
-/** [0, 1, 2, 5] → `0–2, 5`. */
-function ranges(layers: readonly number[]): string {
-  const parts: string[] = [];
-  for (let i = 0; i < layers.length; ) {
-    let j = i;
-    while (layers[j + 1] === layers[j]! + 1) j++;
-    parts.push(i === j ? String(layers[i]) : `${layers[i]}–${layers[j]}`);
-    i = j + 1;
-  }
-  return parts.join(', ');
 }
 
 function memorySize(text: string): number {

@@ -9,6 +9,8 @@ import { KvantError } from '../errors.js';
 import { Checkpoint } from '../weights/checkpoint.js';
 import { parseModelConfig } from './families.js';
 import { type LoadModelOptions, loadModel, type Model } from './load.js';
+import { resolveWeights } from './resolve-weights.js';
+import { renamed } from './tensor-names.js';
 
 const FIXTURES = fileURLToPath(new URL('../../test/fixtures/models/', import.meta.url));
 
@@ -109,6 +111,36 @@ describe('loadModel refuses, before any weight is read,', () => {
     const error = await failure(folder, {}, untouched());
     expect(error).toMatchObject({ code: 'weights-tensor-missing', kind: 'model' });
     expect(error.message).toContain(stack);
+  });
+
+  it('a missing tensor, by the name that its file would have for it', async () => {
+    // Nemotron-H's own names, and those within a wrapper.
+    for (const [name, prefix, embedding] of [
+      ['nemotron-h', 'backbone.', 'backbone.embeddings.weight'],
+      ['nemotron-h', 'model.', 'model.embeddings.weight'],
+      ['llama-untied', 'model.language_model.', 'model.language_model.embed_tokens.weight'],
+      ['llama-untied', 'model.', 'model.embed_tokens.weight'],
+    ] as const) {
+      const folder = await altered(name, (header) => {
+        for (const own of Object.keys(header)) {
+          const renamed = own.replace(/^(model|backbone)\./, prefix);
+          if (renamed === own) continue;
+          header[renamed] = entry(header, own);
+          delete header[own];
+        }
+        header.other = entry(header, embedding);
+        delete header[embedding];
+      });
+      await using checkpoint = await Checkpoint.open(folder);
+      const { layout } = parseModelConfig(checkpoint.config);
+      expect(() => resolveWeights(renamed(checkpoint), layout, undefined)).toThrow(
+        expect.objectContaining({
+          code: 'weights-tensor-missing',
+          where: embedding,
+          message: expect.stringContaining(`has no ${embedding} (`),
+        }),
+      );
+    }
   });
 
   it('a missing head, with a hint at ties', async () => {

@@ -28,6 +28,8 @@ export interface WeightSource {
   ): { readonly dtype: string; readonly shape: readonly number[]; readonly byteLength?: number } | undefined;
   /** What files of its kind call a tensor that is not there, where that is not its name. */
   called?(name: string): string;
+  /** What the checkpoint itself would call a tensor that it does not have. */
+  absent?(name: string): string;
   /** The tensors that nobody asked for. */
   unusedNames(): readonly string[];
 }
@@ -357,15 +359,16 @@ function checkPresent(source: WeightSource, layout: WeightLayout): void {
     return name;
   };
   const own = called(first) !== first;
-  const inStacks = (stacks.get(first) ?? []).map((name) => `, nor ${name}`).join('');
+  const absent = (name: string): string => source.absent?.(name) ?? name;
+  const inStacks = (stacks.get(first) ?? []).map((name) => `, nor ${absent(name)}`).join('');
   throw new KvantError(
     'weights-tensor-missing',
     own
       ? `the file has no ${list([...new Set(missing.map(called))])} (of ${names.length} tensors that the model is made of)`
-      : `the checkpoint has no ${list(missing)} (of ${names.length} tensors that config.json calls for)${inStacks}`,
+      : `the checkpoint has no ${list(missing.map(absent))} (of ${names.length} tensors that config.json calls for)${inStacks}`,
     {
       kind: 'model',
-      where: first,
+      where: own ? first : absent(first),
       fix:
         first === 'lm_head.weight'
           ? 'Set "tie_word_embeddings": true in config.json if the model has no head of its own.'

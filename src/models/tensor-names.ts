@@ -63,7 +63,14 @@ export function renamed(source: PlainWeights): NamedWeights {
     if (name.startsWith(EMBEDDINGS)) aliases.set(`model.embed_tokens.${name.slice(EMBEDDINGS.length)}`, at);
   if (head !== undefined && head !== HEAD)
     for (const name of names) if (name.startsWith(head)) aliases.set(HEAD + name.slice(head.length), name);
-  return new RenamedWeights(source, aliases);
+  return new RenamedWeights(source, aliases, (name) => {
+    if (prefix === undefined || !name.startsWith(MODEL)) return name;
+    // Decoders whose last norm is called so call their embedding otherwise too.
+    const own = names.includes(`${prefix}norm_f.weight`)
+      ? name.replace('model.embed_tokens.', EMBEDDINGS)
+      : name;
+    return prefix + own.slice(MODEL.length);
+  });
 }
 
 /** Names of the norm before the head. */
@@ -94,10 +101,17 @@ class RenamedWeights implements NamedWeights {
   readonly #source: PlainWeights;
   readonly #aliases: ReadonlyMap<string, string>;
   readonly #shown: ReadonlyMap<string, string>;
+  readonly #absent: (name: string) => string;
 
-  constructor(source: PlainWeights, aliases: ReadonlyMap<string, string>) {
+  /** `absent`: what the checkpoint would call a tensor that it does not have. */
+  constructor(
+    source: PlainWeights,
+    aliases: ReadonlyMap<string, string>,
+    absent: (name: string) => string = (name) => name,
+  ) {
     this.#source = source;
     this.#aliases = aliases;
+    this.#absent = absent;
     this.#shown = new Map([...aliases].map(([name, at]) => [at, name]));
   }
 
@@ -117,8 +131,13 @@ class RenamedWeights implements NamedWeights {
     return this.#source.called?.(this.stored(name)) ?? name;
   }
 
+  absent(name: string): string {
+    return this.#absent(name);
+  }
+
   withAlias(name: string, other: string): NamedWeights {
-    return new RenamedWeights(this.#source, new Map([...this.#aliases, [name, this.stored(other)]]));
+    const aliases = new Map([...this.#aliases, [name, this.stored(other)]]);
+    return new RenamedWeights(this.#source, aliases, this.#absent);
   }
 
   info(name: string): ReturnType<WeightSource['info']> {

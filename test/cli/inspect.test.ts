@@ -85,9 +85,8 @@ describe('kvant inspect', () => {
       join(model, 'config.json'),
       JSON.stringify({ ...config, max_position_embeddings: 32_768 }),
     );
-    const { groups, fit } = JSON.parse(
-      (await kvant(['inspect', model, '--memory', '1GiB', '--json'])).stdout,
-    );
+    const args = ['inspect', model, '--memory', '1GiB'];
+    const { groups, fit } = JSON.parse((await kvant([...args, '--json'])).stdout);
     // K and V of one head of 32 at f16 are 128 bytes a token and layer.
     expect(groups).toEqual([
       { window: null, layers: [2], bytesPerToken: 128, stateBytes: 0 },
@@ -95,6 +94,21 @@ describe('kvant inspect', () => {
     ]);
     const kept = (Math.ceil((31 + 512) / 16) + 1) * 16;
     expect(fit.sequenceBytes).toBe(32_768 * 128 + kept * 3 * 128);
+    // For shorter sequences: a window of 32 is in four blocks at most, with two steps under way.
+    const shorter = [...args, '--max-context', '4096'];
+    const { sequence, serve } = JSON.parse((await kvant([...shorter, '--json'])).stdout);
+    expect(sequence).toEqual({
+      tokens: 4096,
+      bytes: 4096 * 128 + kept * 3 * 128,
+      settledBytes: 4096 * 128 + 4 * 16 * 3 * 128,
+      wholeBytes: 4096 * 4 * 128,
+    });
+    expect(serve.maxContext).toBe(4096);
+    const text = (await kvant(shorter)).stdout;
+    expect(text).toContain(
+      '512 B a token, 536 KiB at 4096 tokens (722 KiB while the prompt is computed, 2.0 MiB if',
+    );
+    expect(text).toMatch(/ layer 2: full attention, K f16/);
   });
 
   it('counts experts that stay in host memory apart', async () => {

@@ -136,26 +136,59 @@ function producerOf({ layers, shared, windows }: Gemma4Config, layer: number): n
   return layer < own ? layer : windows.slice(0, own).lastIndexOf(windows[layer] ?? null);
 }
 
-/** Heads of layers that see all. transformers 5.23 writes them by layer. */
+/** Heads of layers that see all. transformers from 5.2x on writes by layer what differs from the others, and then that alone counts. */
 function readFull(
   fields: ConfigFields,
-  { heads, kvHeads }: DecoderConfig,
+  config: DecoderConfig,
   sameKv: boolean,
   windows: readonly (number | null)[],
 ): Gemma4Config['full'] {
+  const { heads, kvHeads } = config;
   const byLayer = fields.object('per_layer_config');
-  const own = byLayer?.object(String(windows.indexOf(null))) ?? null;
-  const width = own?.has('head_dim') ? own.count('head_dim') : undefined;
-  const headDim = width ?? fields.count('global_head_dim', WIDTH_OF_HEADS.full);
-  const count = own?.has('num_key_value_heads') ? own.count('num_key_value_heads') : undefined;
-  const stated = sameKv ? fields.count('num_global_key_value_heads', kvHeads) : kvHeads;
-  const full = { kvHeads: count ?? stated, headDim };
+  const full =
+    byLayer === null
+      ? {
+          kvHeads: sameKv ? fields.count('num_global_key_value_heads', kvHeads) : kvHeads,
+          headDim: fields.count('global_head_dim', WIDTH_OF_HEADS.full),
+        }
+      : readByLayer(byLayer, config, windows);
   if (heads % full.kvHeads !== 0)
     throw fields.odd(
       'num_global_key_value_heads',
       full.kvHeads,
       `a divisor of num_attention_heads (${heads})`,
     );
+  return full;
+}
+
+/** What layers that see all have in common, of what differs from the others by layer. */
+function readByLayer(
+  byLayer: ConfigFields,
+  { kvHeads, headDim }: DecoderConfig,
+  windows: readonly (number | null)[],
+): Gemma4Config['full'] {
+  const layers = Object.keys(byLayer.json);
+  const of = (layer: string): Gemma4Config['full'] => {
+    const own = byLayer.object(layer);
+    return {
+      kvHeads: own?.count('num_key_value_heads', kvHeads) ?? kvHeads,
+      headDim: own?.count('head_dim', headDim) ?? headDim,
+    };
+  };
+  const full = of(String(windows.indexOf(null)));
+  for (const layer of new Set([...layers, ...Array.from(windows.keys(), String)])) {
+    const expected = windows[Number(layer)] === null ? full : { kvHeads, headDim };
+    const { kvHeads: ownKvHeads, headDim: ownHeadDim } = of(layer);
+    const others = Object.keys(byLayer.object(layer)?.json ?? {}).filter(
+      (name) => name !== 'head_dim' && name !== 'num_key_value_heads',
+    );
+    if (ownKvHeads !== expected.kvHeads || ownHeadDim !== expected.headDim || others.length > 0)
+      throw byLayer.unsupported(
+        layer,
+        `a layer with ${others[0] ?? 'heads'} of its own ("${layer}")`,
+        'Use a Gemma 4 as published: its layers that see all are alike, and so are the others.',
+      );
+  }
   return full;
 }
 

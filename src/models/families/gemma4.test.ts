@@ -38,9 +38,24 @@ describe('Gemma 4', () => {
     expect(cache[5]).toMatchObject(all);
     expect(cache[4]).toMatchObject({ heads: 32, kvHeads: 16, headDim: 256, window: 1024 });
     // Also as transformers 5 writes it, by layer.
-    const by = { head_dim: 128, num_key_value_heads: 8 };
-    const layers = { per_layer_config: { 5: by, 11: by }, global_head_dim: null };
+    const by = (own: object) => Object.fromEntries(Array.from({ length: 10 }, (_, i) => [6 * i + 5, own]));
+    const layers = { per_layer_config: by({ head_dim: 128, num_key_value_heads: 8 }), global_head_dim: null };
     expect(read(layers).facts.cache[11]).toMatchObject({ headDim: 128, kvHeads: 8 });
+    // There it leaves out what is as in the other layers, and means that by what is not there.
+    const plain = { headDim: 256, kvHeads: 16 };
+    expect(read({ per_layer_config: {} }).facts.cache[11]).toMatchObject(plain);
+    const fewer = read({ per_layer_config: by({ num_key_value_heads: 8 }) });
+    expect(fewer.facts.cache[11]).toMatchObject({ headDim: 256, kvHeads: 8 });
+    expect(fewer.facts.cache[10]).toMatchObject(plain);
+    for (const [own, name] of [
+      [{ 5: { head_dim: 128 } }, '11'],
+      [{ ...by({ head_dim: 128 }), 4: { head_dim: 64 } }, '4'],
+      [by({ sliding_window: 4 }), '5'],
+      [{ 60: { head_dim: 64 } }, '60'],
+    ] as const)
+      expect(() => read({ per_layer_config: own })).toThrow(
+        expect.objectContaining({ code: 'model-config-unsupported', where: name }),
+      );
     // Where values are their own there are as many of them as in the others.
     expect(read({ attention_k_eq_v: false }).facts.cache[5]).toMatchObject({ kvHeads: 16, headDim: 512 });
   });

@@ -63,7 +63,11 @@ function fields(read: MetadataReader, config: JsonObject): JsonObject {
     intermediate_size: narrow,
     head_dim: slidingDim,
     global_head_dim: headDim,
-    per_layer_config: { [full]: { head_dim: headDim, num_key_value_heads: heads(full) } },
+    per_layer_config: Object.fromEntries(
+      all
+        .filter((layer) => !slides(layer) || layer === layers - 1)
+        .map((layer) => [layer, { head_dim: headDim, num_key_value_heads: heads(full) }]),
+    ),
     attention_k_eq_v: !read.hasTensor(`blk.${full}.attn_v.weight`),
     layer_types: all.map((layer) => (slides(layer) ? 'sliding_attention' : 'full_attention')),
     sliding_window: read.count('attention.sliding_window') ?? 512,
