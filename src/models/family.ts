@@ -9,7 +9,7 @@ import type { Ops } from '../device/ops.js';
 import type { CommonConfig } from './config.js';
 import type { ConfigFields } from './config-fields.js';
 import { factsOf, type ModelFacts } from './facts.js';
-import type { LookingAhead, WeightLayout, Weights } from './layout.js';
+import type { LookingAhead, ShapeOf, WeightLayout, Weights } from './layout.js';
 import { refuseUnreadStructure } from './structure-fields.js';
 import type { VisionDefinition } from './vision/tower.js';
 
@@ -23,6 +23,8 @@ export interface Family<C extends CommonConfig = CommonConfig> {
   readonly modelTypes: readonly string[];
   /** `architecture`: the one of config.json. Errors: `model-config`, `model-config-unsupported`. */
   readConfig(fields: ConfigFields, architecture: string): C;
+  /** The same config as the weights want it, where their tensors tell what config.json does not. Default: as it is. */
+  asStored?(config: C, shapeOf: ShapeOf): C;
   /** The tensors it reads by name and shape, and what its layers keep in the cache. */
   layout(config: C): WeightLayout;
   /** Records the model. Returns logits `[outputs, vocab]`. */
@@ -59,6 +61,8 @@ export interface ModelDefinition {
   record(ops: Ops, weights: Weights, options: RecordOptions): Tensor;
   /** How it sees; null if it does not. */
   readonly vision: VisionDefinition | null;
+  /** The same model as weights with tensors of these shapes want it. */
+  asStored(shapeOf: ShapeOf): ModelDefinition;
   /** The same model whose head is the embedding, or is not. */
   withTied(tied: boolean): ModelDefinition;
   /** The same model without what sees. */
@@ -101,6 +105,8 @@ function define<C extends CommonConfig>(family: Family<C>, config: C): ModelDefi
     layout,
     record: (ops, weights, options) => family.record(ops, config, weights, options),
     vision: null,
+    asStored: (shapeOf) =>
+      family.asStored === undefined ? definition : define(family, family.asStored(config, shapeOf)),
     withTied: (tied) => (tied === config.tied ? define(family, config) : define(family, { ...config, tied })),
     withoutVision: () => definition,
   };

@@ -71,8 +71,9 @@ async function define(
   overrides: JsonObject,
 ): Promise<OpenModel> {
   try {
-    const parsed = parseModelConfig(files.config, where, undefined, overrides);
     const named = renamed(files);
+    const stated = parseModelConfig(files.config, where, undefined, overrides);
+    const parsed = stated.asStored((name) => named.info(name)?.shape);
     const { vision } = parsed;
     const blind = vision !== null && !named.has(vision.tower.probe);
     const seeing = blind ? parsed.withoutVision() : parsed;
@@ -104,6 +105,7 @@ function withBaked(definition: ModelDefinition, baked: RegExp): ModelDefinition 
   return {
     ...definition,
     layout: { ...definition.layout, vectors },
+    asStored: (shapeOf) => withBaked(definition.asStored(shapeOf), baked),
     withTied: (tied) => withBaked(definition.withTied(tied), baked),
   };
 }

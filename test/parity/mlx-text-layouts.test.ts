@@ -1,6 +1,7 @@
 /**
  * Families as mlx-lm writes them, quantised: the same bytes, made here of the names of the weights, and its answers to prompts of 1,
- * window + 3 and 3 · window + 7 tokens and 8 cached tokens behind each, with the activations in f32 (scripts/fixtures/mlx_text_layouts.py).
+ * window + 3 and 3 · window + 7 tokens and 8 cached tokens behind each, with the activations in f32 (scripts/fixtures/mlx_text_layouts.py). Where
+ * mlx-lm leaves out what the published code does, the answers are those of transformers to what the quantised weights stand for.
  */
 
 import { createHash } from 'node:crypto';
@@ -30,6 +31,8 @@ interface Made {
   readonly of?: Part;
   readonly stack?: readonly Part[];
   readonly plus?: number;
+  /** What multiplies its rows: so many, and their factor. */
+  readonly times?: readonly (readonly [rows: number, factor: number])[];
 }
 interface Layout {
   readonly tied: boolean;
@@ -112,6 +115,10 @@ function madeOf(sources: ReadonlyMap<string, Values>, shape: readonly number[], 
     return out;
   }
   const out = partOf(sources, made.of!, shape);
+  if (made.times !== undefined) {
+    const factors = made.times.flatMap(([rows, factor]) => Array.from({ length: rows }, () => factor));
+    return rounded(out.map((value, i) => value * factors[Math.floor(i / shape[1]!)]!));
+  }
   return made.plus === undefined ? out : rounded(out.map((value) => value + made.plus!));
 }
 

@@ -5,9 +5,7 @@
  */
 
 import type { Tensor } from '../../device/graph.js';
-import { KvantError } from '../../errors.js';
 import type { ConfigFields } from '../config-fields.js';
-import type { ShapeOf } from '../layout.js';
 import type { LayerLayout, LayerPart } from './layout-builder.js';
 import { convWeights } from './short-conv.js';
 import type { Layer } from './stack.js';
@@ -133,10 +131,8 @@ export function mamba2Weights(
     at.matrix('mixer', 'mamba-dt', hiddenSize, part(heads, width + channels));
   } else at.matrix('mixer', 'mamba-in', hiddenSize, [{ tensor: `${block}.in_proj`, rows: of }]);
   const conv = `${block}.conv1d`;
-  const by = (channel: number, shapeOf: ShapeOf): number => {
-    refuseFolded(`model.layers.${at.index}.${conv}.weight`, shapeOf);
-    return channel < width ? scales!.x : channel < width + groups * stateSize ? scales!.b : scales!.c;
-  };
+  const by = (channel: number): number =>
+    channel < width ? scales!.x : channel < width + groups * stateSize ? scales!.b : scales!.c;
   convWeights(at, conv, channels, taps, convBias, scales && by);
   const decay = ['A_log', 'dt_bias', 'D'].map((name) => ({ name: `${block}.${name}`, shape: [heads] }));
   at.vector('mamba-decay', decay, (all) => all.map((value, i) => (i < heads ? -Math.exp(value) : value)));
@@ -180,14 +176,4 @@ export function mamba2(at: Layer, normed: Tensor, shape: Mamba2Shape, options: M
   };
   const gated = ops.gate(norm === 'before' ? byGroup(mixed) : mixed, z, 'silu', null, 0, 0);
   return norm === 'behind' ? byGroup(gated) : gated;
-}
-
-/** Errors: `weights-tensor-shape` where a file has `[channels, taps, 1]`, as MLX's do, which have multipliers in the weights already. */
-function refuseFolded(name: string, shapeOf: ShapeOf): void {
-  if (shapeOf(name)?.at(-1) !== 1) return;
-  throw new KvantError(
-    'weights-tensor-shape',
-    `${name} has the shape of MLX's files, whose weights have the multipliers of config.json in them.`,
-    { kind: 'unsupported', where: name, fix: 'Use the checkpoint that its publisher has.' },
-  );
 }

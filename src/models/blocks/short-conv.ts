@@ -1,7 +1,6 @@
 /** The gated short convolution of LFM2: `out(c · conv(b · v))` with b, c and v of one matrix. It looks back on a few tokens only. */
 
 import type { Tensor } from '../../device/graph.js';
-import type { ShapeOf } from '../layout.js';
 import type { LayerLayout } from './layout-builder.js';
 import type { Layer } from './stack.js';
 
@@ -28,16 +27,12 @@ export function convWeights(
   channels: number,
   taps: number,
   bias: boolean,
-  by?: (channel: number, shapeOf: ShapeOf) => number,
+  by?: (channel: number) => number,
 ): void {
-  at.vector(
-    'conv',
-    [{ name: `${tensor}.weight`, shape: [channels, 1, taps] }],
-    (values, shapeOf = () => undefined) => {
-      const weights = byTap(values, taps);
-      return by === undefined ? weights : weights.map((value, i) => value * by(i % channels, shapeOf));
-    },
-  );
+  at.vector('conv', [{ name: `${tensor}.weight`, shape: [channels, 1, taps] }], (values) => {
+    const weights = byTap(values, taps);
+    return by === undefined ? weights : weights.map((value, i) => value * by(i % channels));
+  });
   if (bias) at.vector('conv-bias', [{ name: `${tensor}.bias`, shape: [channels] }]);
 }
 

@@ -8,6 +8,7 @@
 import { type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family } from '../family.js';
+import type { ShapeOf } from '../layout.js';
 import {
   type MixtureConfig,
   type MixtureTraits,
@@ -27,9 +28,10 @@ const TRAITS: DecoderTraits = {
 /** What configs mean that leave fields out. */
 const DEFAULTS = { rms_norm_eps: 1e-5, tie_word_embeddings: true, num_key_value_heads: 4 };
 
+const ROUTER_BIAS = 'mlp.moe_statics.e_score_correction_bias';
 const MIXTURE: MixtureTraits = {
   names: { block: 'mlp' },
-  routerBias: { tensor: 'mlp.moe_statics.e_score_correction_bias', shape: (experts) => [1, experts] },
+  routerBias: { tensor: ROUTER_BIAS, shape: (experts) => [1, experts] },
   shared: { block: 'mlp.shared_experts', gate: null },
   style: 'interleaved',
 };
@@ -72,11 +74,23 @@ function readConfig(stated: ConfigFields, architecture: string): MixtureConfig {
   };
 }
 
+/** mlx-lm leaves the biases of the choice out; its files are known by their stacks. */
+function asStored(config: MixtureConfig, shapeOf: ShapeOf): MixtureConfig {
+  const layer = config.mixes.indexOf(true);
+  const has = (tensor: string): boolean => shapeOf(`model.layers.${layer}.${tensor}`) !== undefined;
+  if (has(ROUTER_BIAS) || !has('mlp.switch_mlp.up_proj.weight')) return config;
+  const message =
+    'the weights have no biases for the choice of experts, as mlx-lm writes them: experts are chosen by their scores alone';
+  const notice = { message, fields: { tensor: `model.layers.${layer}.${ROUTER_BIAS}` } };
+  return { ...config, route: { ...config.route, bias: false }, notices: [...config.notices, notice] };
+}
+
 export const ernie45Moe: Family<MixtureConfig> = {
   name: 'ernie4_5_moe',
   architectures: ['Ernie4_5_MoeForCausalLM'],
   modelTypes: ['ernie4_5_moe'],
   readConfig,
+  asStored,
   layout: (config) => mixtureLayout(config, MIXTURE),
   record: (ops, config, weights, options) => recordMixture(ops, config, MIXTURE, weights, options),
 };

@@ -4,7 +4,8 @@
  *     each layer:  n = norm(x);  x += a₁ · o(attend(a₀ · n)) + s₁ · out(mamba(s₀ · n))
  *                  x += d · down(silu(g · gate(norm(x))) · up(norm(x)))
  *
- * Multipliers are those of config.json; keys have one, and so have z, x, B, C and dt of Mamba.
+ * Multipliers are those of config.json; keys have one, and so have z, x, B, C and dt of Mamba. mlx-lm multiplies its weights with all of
+ * them but two, and applies none: what multiplies keys, and a₀ of values, is left to do.
  *
  * Source: the model code of transformers (models/falcon_h1).
  */
@@ -17,6 +18,7 @@ import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family } from '../family.js';
+import type { ShapeOf } from '../layout.js';
 import { attentionAndMlpBias } from '../stated-biases.js';
 import { refuseOtherLayers } from '../structure-fields.js';
 import { ROPE } from './pre-norm.js';
@@ -24,6 +26,9 @@ import { ROPE } from './pre-norm.js';
 export interface FalconH1Config extends DecoderConfig {
   readonly mamba: Mamba2Shape;
   readonly mambaNorm: NonNullable<Mamba2Options['norm']>;
+  /** The weights have multipliers in them, as mlx-lm writes them. */
+  readonly folded: boolean;
+  /** As config.json states them. */
   readonly scales: {
     readonly embedding: number;
     readonly head: number;
@@ -87,6 +92,7 @@ function readConfig(fields: ConfigFields, architecture: string): FalconH1Config 
     ...config,
     mamba: readMamba2(fields, MAMBA_NAMES, MAMBA_DEFAULTS, width),
     mambaNorm: fields.flag('mamba_rms_norm', false) ? (before ? 'before' : 'behind') : 'none',
+    folded: false,
     scales: {
       embedding: fields.positive('embedding_multiplier', 1),
       head: fields.positive('lm_head_multiplier', 1),
@@ -115,13 +121,36 @@ function multipliers(fields: ConfigFields, name: string, count: number): readonl
   return stated;
 }
 
+/** Convolutions are stored as `[channels, 1, taps]`, and by mlx-lm as `[channels, taps, 1]`. */
+function asStored(config: FalconH1Config, shapeOf: ShapeOf): FalconH1Config {
+  return { ...config, folded: shapeOf('model.layers.0.mamba.conv1d.weight')?.at(-1) === 1 };
+}
+
+/** What is left to multiply with. */
+function scalesOf({ folded, tied, scales }: FalconH1Config): FalconH1Config['scales'] {
+  if (!folded) return scales;
+  const { embedding, head, key, attentionIn } = scales;
+  const ones = { mambaIn: 1, mambaOut: 1, gate: 1, down: 1, z: 1, x: 1, b: 1, c: 1, dt: 1 };
+  return {
+    ...ones,
+    embedding: 1,
+    head: tied ? head / embedding : 1,
+    key,
+    attentionIn: 1,
+    // What multiplies values may as well multiply what comes of them.
+    attentionOut: attentionIn,
+  };
+}
+
 export const falconH1: Family<FalconH1Config> = {
   name: 'falcon_h1',
   architectures: ['FalconH1ForCausalLM'],
   modelTypes: ['falcon_h1'],
   readConfig,
+  asStored,
   layout: (config) => {
-    const { hiddenSize, intermediateSize, mamba, mambaNorm, scales } = config;
+    const { hiddenSize, intermediateSize, mamba, mambaNorm } = config;
+    const scales = scalesOf(config);
     const { mlp: bias } = config.bias;
     return decoderLayout(config, {
       ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims }],
@@ -143,7 +172,8 @@ export const falconH1: Family<FalconH1Config> = {
     });
   },
   record: (ops, config, weights, options) => {
-    const { heads, kvHeads, headDim, qkNorm, mamba, mambaNorm: norm, scales } = config;
+    const { heads, kvHeads, headDim, qkNorm, mamba, mambaNorm: norm } = config;
+    const scales = scalesOf(config);
     const scaled = (x: Tensor, by: number): Tensor => (by === 1 ? x : ops.scale(x, by));
     // What multiplies keys may as well multiply scores.
     const attention = {

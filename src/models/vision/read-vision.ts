@@ -41,6 +41,7 @@ function join(definition: ModelDefinition, vision: ReadVision, identity: string)
         ahead: options.features ? (vision.ahead?.layers ?? null) : null,
       }),
     vision,
+    asStored: (shapeOf) => join(definition.asStored(shapeOf), vision, identity),
     withTied: (tied) => join(definition.withTied(tied), vision, identity),
     withoutVision: () => definition,
   };
