@@ -60,6 +60,9 @@ async function ownFiles(path: string): Promise<TextFiles> {
   };
   return {
     tokenizer: async ({ lazily = false } = {}) => {
+      // That it is no model, or of no known architecture, is more than that it lacks a tokenizer.
+      if (!metadata.has('tokenizer.ggml.model') && metadata.has('general.architecture'))
+        (await import('../models/gguf/config.js')).findArchitecture(metadata);
       const tokenizer = Tokenizer.fromJson(text().tokenizer, text().tokenizerConfig, path);
       if (!lazily) void tokenizer.tokenTable;
       return tokenizer;

@@ -92,6 +92,15 @@ export function severalGguf(folder: string, names: readonly string[]): KvantErro
   });
 }
 
+/** A file with a tag behind it, as if it were one of several. */
+export function taggedFile(path: string, tag: string): KvantError {
+  return new KvantError('weights-gguf', `${path} is one GGUF file: there is no ${tag} in it to choose`, {
+    kind: 'invalid-request',
+    where: path,
+    fix: `Give the file itself: ${path}`,
+  });
+}
+
 /** What sees for a model, or a later file of a set, where a model is looked for. */
 export function notAlone(path: string): KvantError {
   const later = LATER_SHARD.test(path);

@@ -1,7 +1,8 @@
 /** The header of a GGUF file, read in pieces: every count and length is held against what is left of the file. */
 
 import { KvantError } from '../errors.js';
-import { headerError } from './gguf-errors.js';
+import { blockFormat } from './gguf-blocks.js';
+import { headerError, unreadType } from './gguf-errors.js';
 import {
   ARRAY_TYPE,
   GgufArray,
@@ -197,10 +198,13 @@ export class GgufHeaderReader {
     if (!Number.isSafeInteger(elements) || shape.some((size) => size < 1))
       throw this.#broken(`the shape of ${quote(name)} is absurd: [${shape}]`);
     const row = shape.at(-1)!;
-    if (row % type.elements !== 0)
+    if (row % type.elements !== 0) {
+      // Of a type that is not read anyway its blocks are no news.
+      if (blockFormat(type.name) === undefined) throw unreadType(name, type.name);
       throw this.#broken(
         `${quote(name)} has rows of ${row}, and ${type.name} comes in blocks of ${type.elements}`,
       );
+    }
     if (offset % alignment !== 0)
       throw this.#broken(`${quote(name)} is at ${shownCount(offset)}, which is no multiple of ${alignment}`);
     return { name, type, shape, offset, byteLength: (elements / type.elements) * type.bytes };

@@ -11,9 +11,9 @@ import {
   type StoredRows,
   type VectorSource,
 } from '../device/weights.js';
-import { KvantError } from '../errors.js';
 import type { GgufFile } from './gguf.js';
-import { blockFormat, READ_TYPES } from './gguf-blocks.js';
+import { blockFormat } from './gguf-blocks.js';
+import { unreadType } from './gguf-errors.js';
 import type { GgufTensor } from './gguf-header.js';
 import { checkRows } from './stored-matrix.js';
 
@@ -27,15 +27,7 @@ export interface GgufEntry {
 export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
   const format = blockFormat(type.name);
   if (format !== undefined) return format;
-  throw new KvantError(
-    'weights-gguf-type',
-    `${JSON.stringify(name)} is of type ${type.name}, which is not supported yet`,
-    {
-      kind: 'unsupported',
-      where: name,
-      fix: `Take another file of the same model: Q4_K_M, Q8_0, or one whose tensors are all of ${READ_TYPES.join(', ')}; \`llama-quantize\` makes one from an F16 file. Or load the safetensors model with --quantize 4.`,
-    },
-  );
+  throw unreadType(name, type.name);
 }
 
 /** Rows of a matrix are rows of the file in another order. */

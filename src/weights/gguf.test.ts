@@ -166,6 +166,11 @@ describe('GgufFile', () => {
       () => ggufBytes({ ...PLAIN, tensors: [tensor('a', { type: 8, shape: [2, 40] })] }),
       'weights-header',
     ],
+    [
+      'rows that are no whole blocks, of a type that is not read',
+      () => ggufBytes({ ...PLAIN, tensors: [tensor('a', { type: 16, shape: [2, 40] })] }),
+      'weights-gguf-type',
+    ],
     ['no dimensions', () => ggufBytes({ ...PLAIN, tensors: [tensor('a', { shape: [] })] }), 'weights-header'],
     [
       'too many dimensions',

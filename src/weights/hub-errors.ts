@@ -2,9 +2,10 @@
 
 import { KvantError } from '../errors.js';
 import type { Environment } from './environment.js';
+import { isGgufName } from './foreign-formats.js';
 import type { HubConfig } from './hub-config.js';
 import { type HubId, parseHubId } from './hub-id.js';
-import { isPath, modelOfFile, nearbyModels } from './model-paths.js';
+import { isPath, modelOfFile, nearbyFiles, nearbyModels } from './model-paths.js';
 import { storedAs } from './model-stores.js';
 
 const GIVE_A_MODEL =
@@ -24,7 +25,13 @@ export async function notAModel(argument: string, path: string, env?: Environmen
   const onHub = /^https?:\/\/(?:www\.)?(?:huggingface\.co|hf\.co)\/([\w.-]+\/[\w.-]+)/.exec(argument)?.[1];
   const hubId = isPath(argument) ? undefined : parseHubId(argument);
   const stored = isPath(argument) ? undefined : await storedAs(argument, env);
-  const near = onHub === undefined && stored === undefined ? await nearbyModels(path) : [];
+  const gguf = onHub === undefined && isGgufName(path);
+  const near =
+    onHub !== undefined || stored !== undefined
+      ? []
+      : gguf
+        ? await nearbyFiles(path)
+        : await nearbyModels(path);
   const fixes = [
     ...(onHub === undefined ? [] : [`Give the name alone: ${onHub}`]),
     ...(stored === undefined ? [] : [`Did you mean ${stored}?`]),
@@ -36,9 +43,9 @@ export async function notAModel(argument: string, path: string, env?: Environmen
           `For a model of that name on the hub write ${hubId.id}${hubId.tag === undefined ? '' : `:${hubId.tag}`}@${hubId.revision}`,
         ]),
   ];
-  const what = `there is no folder ${JSON.stringify(argument)}`;
+  const what = `there is no ${gguf ? 'file' : 'folder'} ${JSON.stringify(argument)}`;
   // Of what is written as a path, or nearly so, nobody asks whether it is a name on the hub.
-  const plain = isPath(argument) || hubId !== undefined || near.length === 1;
+  const plain = gguf || isPath(argument) || hubId !== undefined || near.length === 1;
   const neither = plain ? what : `${what}, and it is not a hub id`;
   return new KvantError('model-not-found', neither, {
     kind: 'not-found',

@@ -2,12 +2,14 @@ import {
   existsSync,
   lstatSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { failure } from '../../test/fixtures/weights/build.js';
@@ -38,6 +40,7 @@ function listed(folder: string): string[] {
 
 describe('a model argument', () => {
   it('is a folder where there is one', async () => {
+    writeFileSync(join(hub.home.path, 'config.json'), '{}');
     expect(await resolve(hub.home.path)).toEqual({ folder: hub.home.path, from: 'folder' });
     expect(hub.server.requests).toEqual([]);
   });
@@ -98,6 +101,19 @@ describe('a model argument', () => {
       fix: 'Did you mean models/demo-text?',
     });
     expect((await failure(resolve('demo-tex'))).fix).toContain('models/demo-text');
+    expect(hub.server.requests).toEqual([]);
+  });
+
+  it('of a GGUF file that is not there: which are', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'kvant-paths-'));
+    writeFileSync(join(folder, 'tiny-Q8_0.gguf'), 'GGUF');
+    const gone = join(folder, 'tiny-Q8.gguf');
+    expect(await failure(resolve(gone))).toMatchObject({
+      code: 'model-not-found',
+      message: `there is no file ${JSON.stringify(gone)}`,
+      fix: `Did you mean ${join(folder, 'tiny-Q8_0.gguf')}?`,
+    });
+    rmSync(folder, { recursive: true });
     expect(hub.server.requests).toEqual([]);
   });
 
@@ -193,6 +209,7 @@ describe('fetching', () => {
     expect(readFileSync(join(hub.repo, 'refs/v1'), 'utf8')).toBe(COMMIT);
     expect((await failure(resolve('org/model', {}, { revision: 'v9' }))).code).toBe('hub-revision-not-found');
     expect((await failure(resolve('org/model@v1', {}, { revision: 'main' }))).code).toBe('model-not-found');
+    writeFileSync(join(hub.home.path, 'config.json'), '{}');
     expect(await resolve(hub.home.path, {}, { revision: 'v1' })).toEqual({
       folder: hub.home.path,
       from: 'folder',

@@ -48,6 +48,14 @@ export async function nearbyModels(path: string): Promise<string[]> {
   return await modelsWithin(bare ? 'models' : dirname(path));
 }
 
+/** GGUF files that may have been meant by a path that leads to none: the one that is spelled almost so, else those beside it. */
+export async function nearbyFiles(path: string): Promise<string[]> {
+  const folder = dirname(path);
+  const names = (await readdir(folder).catch(() => [])).filter(isGgufName).sort();
+  const meant = closestName(basename(path), names);
+  return (meant === undefined ? names.slice(0, MOST_NAMED) : [meant]).map((name) => join(folder, name));
+}
+
 /** Folders of models in a folder, GGUF ones among them: those right in it, and the snapshots of a hub model's cache. */
 export async function modelsWithin(folder: string): Promise<string[]> {
   const found: string[] = [];

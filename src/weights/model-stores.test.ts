@@ -213,4 +213,35 @@ describe('a path', () => {
     const made = put('made/m-Q4_0.gguf', 'GGUF');
     expect(await localModel(join(home, 'made'))).toBe(made);
   });
+
+  it('to one GGUF file takes no tag', async () => {
+    const file = put('one/m-Q8_0.gguf', 'GGUF');
+    expect(await failure(localModel(`${file}:Q8_0`))).toMatchObject({
+      code: 'weights-gguf',
+      message: `${file} is one GGUF file: there is no Q8_0 in it to choose`,
+      fix: `Give the file itself: ${file}`,
+    });
+  });
+
+  it.each([
+    ['nothing', ['empty/.keep'], 'weights-none', /no \*\.safetensors or \*\.gguf file/],
+    [
+      'what sees alone',
+      ['seeing/mmproj-F16.gguf', 'seeing/config.json'],
+      'weights-gguf',
+      /mmproj-F16\.gguf is no model/,
+    ],
+    ['a later file of a set', ['later/m-00002-of-00002.gguf'], 'weights-gguf', /first file is not here/],
+    ['a pickle', ['pickle/pytorch_model.bin'], 'weights-pickle', /pickle/],
+  ] as const)('to a folder with %s says what is there', async (_, files, code, message) => {
+    const [first] = files.map((name) => put(name, 'GGUF'));
+    const error = await failure(localModel(dirname(first!)));
+    expect(error).toMatchObject({ code, message: expect.stringMatching(message) as string });
+    expect(error.fix).toMatch(/\w/);
+  });
+
+  it('to a folder with a tokenizer alone is taken', async () => {
+    const folder = dirname(put('words/tokenizer.json', '{}'));
+    expect(await localModel(folder)).toBe(folder);
+  });
 });

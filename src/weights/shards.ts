@@ -154,7 +154,7 @@ export function noWeights(
   const adapter = names.some((name) => name.startsWith('adapter') && name.endsWith('.safetensors'));
   return new KvantError(
     'weights-none',
-    adapter ? `${where} holds an adapter, not a model` : `${where} holds no *.safetensors file`,
+    adapter ? `${where} holds an adapter, not a model` : `${where} holds no *.safetensors or *.gguf file`,
     {
       kind: 'not-found',
       where,
@@ -162,7 +162,7 @@ export function noWeights(
         ? 'Give the base model, or merge the adapter into it first.'
         : models.length > 0
           ? `Give a model that lies in it: ${models.join(', ')}.`
-          : 'Give the folder that holds config.json and the *.safetensors files of a model.',
+          : 'Give the folder that holds config.json and the *.safetensors files of a model, or a *.gguf file.',
     },
   );
 }

@@ -126,3 +126,19 @@ it('is not needed to know how a GGUF file samples and ends', async () => {
   expect((await files.generation()).defaults).toMatchObject({ temperature: 0.5 });
   await expect(files.tokenizer()).rejects.toMatchObject({ code: 'tokenizer-missing' });
 });
+
+it.each([
+  ['clip', 'mmproj', /is what sees for a model/],
+  ['llama', 'adapter', /kind "adapter", not a model/],
+  ['whisper', 'model', /"whisper" is not known/],
+])(
+  'missing in a file of %s of the kind %s, that is not what is wrong',
+  async (architecture, kind, message) => {
+    const metadata = { 'general.architecture': string(architecture), 'general.type': string(kind) };
+    await writeFile(at('other.gguf'), ggufBytes({ metadata, tensors: [] }));
+    await expect(ModelText.load({ path: at('other.gguf') })).rejects.toMatchObject({
+      code: 'model-architecture-unknown',
+      message: expect.stringMatching(message) as string,
+    });
+  },
+);

@@ -104,14 +104,15 @@ export function ggufConfig(
   return { architecture, config: { ...config, ...architecture.fields?.(read, config) } };
 }
 
-function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
+/** @throws KvantError `model-architecture-unknown` for another architecture, and for a file that is no model: an adapter, what sees */
+export function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
   const name = metadata.text('general.architecture');
   if (name === undefined) throw metadata.odd('general.architecture', 'a name');
   const found = ARCHITECTURES.find((known) => known.name === name);
-  if (found !== undefined) return found;
+  const kind = metadata.text('general.type');
+  if (found !== undefined && !NO_MODELS.includes(kind ?? '')) return found;
   const known = ARCHITECTURES.map((one) => one.name);
   const near = closestName(name, known);
-  const kind = metadata.text('general.type');
   const what =
     name === 'clip'
       ? 'is what sees for a model (mmproj), not a model'
@@ -121,9 +122,15 @@ function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
   throw new KvantError('model-architecture-unknown', `${metadata.path}: ${what}`, {
     kind: 'unsupported',
     where: 'general.architecture',
-    fix: `Use a GGUF file of one of: ${known.join(', ')}; or the safetensors model.`,
+    fix:
+      NO_MODELS.includes(kind ?? '') || name === 'clip'
+        ? 'Give the GGUF file of the model that it goes with.'
+        : `Use a GGUF file of one of: ${known.join(', ')}; or the safetensors model.`,
   });
 }
+
+/** What `general.type` says of files that go with a model of the architecture. */
+const NO_MODELS = ['adapter', 'mmproj', 'imatrix', 'vocab'];
 
 /** A number, or a list of the same number for each layer; `orNone`: or of 0. */
 function same(metadata: GgufMetadata, key: string, orNone = false): number | undefined {

@@ -138,10 +138,13 @@ function kindOf(metadata: GgufMetadata): ProjectorKind {
   const grid = metadata.has(`${AT}image_grid_pinpoints`);
   if (found !== undefined && !grid) return found;
   const known = PROJECTOR_KINDS.flatMap(({ types }) => types);
-  const what = grid ? `${type} on tiles (image_grid_pinpoints)` : (type ?? 'without a projector_type');
+  const what =
+    type === undefined
+      ? 'says no projector_type'
+      : `is of the kind ${JSON.stringify(grid ? `${type} on tiles (image_grid_pinpoints)` : type)}`;
   throw new KvantError(
     'projector-unsupported',
-    `${basename(metadata.path)} is an mmproj file of the kind ${JSON.stringify(what)}, which is not supported`,
+    `${basename(metadata.path)} is an mmproj file that ${what}, which is not supported`,
     {
       kind: 'unsupported',
       where: 'clip.projector_type',

@@ -120,6 +120,12 @@ describe('a GGUF file as a model', () => {
       /llama/,
     ],
     [
+      'an adapter',
+      { 'general.type': string('adapter') },
+      'model-architecture-unknown',
+      /kind "adapter", not a model/,
+    ],
+    [
       'experts where none are read',
       { 'general.architecture': string('granite'), 'granite.expert_count': u32(8) },
       'model-config-unsupported',
