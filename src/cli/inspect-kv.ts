@@ -3,6 +3,7 @@ import { totalmem } from 'node:os';
 import { DEFAULT_BLOCK_TOKENS } from '../engine/host-options.js';
 import { rowBlocks } from '../kv/retention.js';
 import type { CacheGroupSummary, CacheSummary, ModelSummary } from '../models/inspect.js';
+import { layersNamed } from './layer-names.js';
 import { formatBytes } from './progress.js';
 
 /** Memory that neither weights nor KV may have: activations, code, the rest of the process. */
@@ -151,9 +152,7 @@ function layerLines(cache: readonly CacheSummary[]): string[] {
     const what = layerKv(c);
     plan.set(what, [...(plan.get(what) ?? []), c.layer]);
   }
-  return [...plan].map(
-    ([what, layers]) => `${layers.length === 1 ? 'layer' : 'layers'} ${ranges(layers)}: ${what}`,
-  );
+  return [...plan].map(([what, layers]) => `${layersNamed(layers)}: ${what}`);
 }
 
 function layerKv(c: CacheSummary): string {
@@ -166,15 +165,3 @@ function layerKv(c: CacheSummary): string {
 }
 
 const layersOf = (count: number): string => `${count} ${count === 1 ? 'layer' : 'layers'}`;
-
-/** [0, 1, 2, 5] → `0–2, 5`. */
-function ranges(layers: readonly number[]): string {
-  const parts: string[] = [];
-  for (let i = 0; i < layers.length; ) {
-    let j = i;
-    while (layers[j + 1] === layers[j]! + 1) j++;
-    parts.push(i === j ? String(layers[i]) : `${layers[i]}–${layers[j]}`);
-    i = j + 1;
-  }
-  return parts.join(', ');
-}

@@ -7,11 +7,13 @@ import type {
   EngineInfo,
   EngineOptions,
   KvGroupInfo,
+  KvLayerInfo,
   LoadPhase,
   LoadProgress,
   LogEntry,
 } from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
+import { layersNamed } from './layer-names.js';
 import type { LoadLog } from './log.js';
 import { formatBytes, ProgressBar } from './progress.js';
 
@@ -78,13 +80,29 @@ function loaded(info: EngineInfo): object {
     device: info.device.name,
     deviceReason: info.deviceReason,
     tuning: info.tuning,
-    kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
+    kv: info.kv.layers.map(layerFormat),
+    ...kvReasons(info.kv.layers),
     kvBlocks: info.kv.blocks,
     kvGroups: info.kv.groups.map(groupLine),
     kvBytes: info.kv.bytes,
     memory: info.memory,
     ms: Math.round(info.loadMs),
   };
+}
+
+/** `f16`, `turbo3/turbo4`, or `f32 state`. */
+function layerFormat({ kind, key, value }: KvLayerInfo): string {
+  if (kind === 'recurrent') return `${key} state`;
+  return key === value ? key : `${key}/${value}`;
+}
+
+/** Why layers have another format than was asked for: `{"it is the last full layer": "layer 59"}`. */
+function kvReasons(layers: readonly KvLayerInfo[]): { readonly kvReasons?: Record<string, string> } {
+  const by = new Map<string, number[]>();
+  for (const { layer, reason } of layers)
+    if (reason !== undefined) by.set(reason, [...(by.get(reason) ?? []), layer]);
+  if (by.size === 0) return {};
+  return { kvReasons: Object.fromEntries([...by].map(([reason, own]) => [reason, layersNamed(own)])) };
 }
 
 /** `3 layers, full: 512 blocks of 24 B a token`, or `2 layers, recurrent: 12 states of 30.0 KiB`. */
