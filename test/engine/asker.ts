@@ -18,10 +18,15 @@ export const DRAWS = 40;
 
 export interface Said {
   readonly ids: readonly number[];
+  /** Of each token, where they were asked for: a change of any logit shows in them. */
+  readonly logprobs: readonly number[];
   readonly cached: number;
 }
 
-type Open = Map<number, { readonly ids: number[]; readonly done: (said: Said) => void }>;
+type Open = Map<
+  number,
+  { readonly ids: number[]; readonly logprobs: number[]; readonly done: (said: Said) => void }
+>;
 
 export class Asker implements AsyncDisposable {
   readonly info: HostInfo;
@@ -51,8 +56,10 @@ export class Asker implements AsyncDisposable {
         for (const event of events) {
           const one = open.get(event.request)!;
           one.ids.push(...event.ids);
+          one.logprobs.push(...(event.logprobs ?? []).map(({ logprob }) => logprob));
           if (event.error !== null) throw event.error;
-          if (event.finish !== null) one.done({ ids: one.ids, cached: event.cached ?? 0 });
+          if (event.finish !== null)
+            one.done({ ids: one.ids, logprobs: one.logprobs, cached: event.cached ?? 0 });
         }
       },
     );
@@ -69,7 +76,7 @@ export class Asker implements AsyncDisposable {
     const sampling = resolveSampling({ temperature: 0, maxTokens: DRAWS, ignoreEos: true, ...options });
     const id = this.#next++;
     return new Promise((done) => {
-      this.#open.set(id, { ids: [], done });
+      this.#open.set(id, { ids: [], logprobs: [], done });
       this.#host.core.add({
         id,
         prompt: Int32Array.from(prompt),

@@ -16,8 +16,8 @@ const tokens = (length: number): number[] => Array.from({ length }, () => 3 + Ma
 const BASE = tokens(100);
 /** Some begin alike; their ends are at, and beside, borders of blocks. */
 const PROMPTS = [1, 17, 33, 64, 79, 100].map((length) => [...BASE.slice(0, length - 1), ...tokens(2)]);
-const SHORT = { maxTokens: 12 };
-const LONG = { maxTokens: 170 };
+const SHORT = { maxTokens: 12, logprobs: true };
+const LONG = { maxTokens: 170, logprobs: true };
 
 const [SLIDING, FULL] = ['sliding_attention', 'full_attention'];
 /** Heads of 32 and 64 dims, so that K and V can be codes in every format. */
@@ -45,7 +45,8 @@ const WAYS = [
 ] as const;
 const FLOATS = [{ kvFormat: 'f16' }, /^f16$/] as const;
 
-const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
+/** Tokens and their log-probabilities. */
+const words = (said: readonly Said[]): unknown => said.map(({ ids, logprobs }) => [ids, logprobs]);
 /** Whole blocks before a prompt's last token. */
 const border = ({ length }: { readonly length: number }): number => Math.floor((length - 1) / 16) * 16;
 
@@ -94,15 +95,15 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
     const prefixCacheDir = mkdtempSync(join(folder, 'disk-'));
     {
       await using cached = await open({ kv, maxRows: 16, maxBatchTokens: 11, prefixCacheDir });
-      expect(ids(await together(cached, PROMPTS, SHORT))).toEqual(ids(cold));
+      expect(words(await together(cached, PROMPTS, SHORT))).toEqual(words(cold));
       const again = await inTurn(cached, PROMPTS, SHORT);
-      expect(ids(again)).toEqual(ids(cold));
+      expect(words(again)).toEqual(words(cold));
       for (const [i, { cached: hit }] of again.entries())
         expect(hit).toBeGreaterThanOrEqual(border(PROMPTS[i]!));
     }
     await using restarted = await open({ kv, maxBatchTokens: 24, prefixCacheDir });
     const restored = await inTurn(restarted, PROMPTS.slice(2), SHORT);
-    expect(ids(restored)).toEqual(ids(cold.slice(2)));
+    expect(words(restored)).toEqual(words(cold.slice(2)));
     for (const { cached: hit } of restored) expect(hit).toBeGreaterThan(0);
   });
 
@@ -112,13 +113,12 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
     // It crosses the border at which states are kept while it answers.
     const prompt = Array.from({ length: 2040 }, (_, i) => BASE[(i * i + (i >> 5)) % 100]!);
     await using alone = await open({ ...sizes, prefixCache: false, maxRows: 1 });
-    const { ids: whole } = await alone.ask(prompt, { maxTokens: 40 });
+    const whole = await alone.ask(prompt, { maxTokens: 40, logprobs: true });
     await using cached = await open({ ...sizes, maxRows: 2 });
-    expect((await cached.ask(prompt, { maxTokens: 20 })).ids).toEqual(whole.slice(0, 20));
-    const { ids: rest, cached: kept } = await cached.ask([...prompt, ...whole.slice(0, 14)], {
-      maxTokens: 26,
-    });
-    expect(rest).toEqual(whole.slice(14));
+    expect((await cached.ask(prompt, { maxTokens: 20 })).ids).toEqual(whole.ids.slice(0, 20));
+    const longer = [...prompt, ...whole.ids.slice(0, 14)];
+    const { ids, logprobs, cached: kept } = await cached.ask(longer, { maxTokens: 26, logprobs: true });
+    expect([ids, logprobs]).toEqual([whole.ids.slice(14), whole.logprobs.slice(14)]);
     expect(kept).toBeGreaterThanOrEqual(2048);
   });
 
@@ -144,7 +144,7 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
       return opened(tries - 1);
     };
     await using small = await opened(4);
-    expect(ids(await together(small, pair, LONG))).toEqual(ids(solo));
+    expect(words(await together(small, pair, LONG))).toEqual(words(solo));
     expect(small.stats().preemptions).toBeGreaterThan(0);
   });
 });
