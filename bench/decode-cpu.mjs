@@ -156,11 +156,12 @@ async function theirs() {
   };
 }
 
-/** Tokens a second from when every row has one until one has all; null where rows came one after the other. */
+/** Tokens a second from when every row has one until one has all; null where that is no half of what was asked. */
 function rate(times) {
   const from = Math.max(...times.map((own) => own[0]));
   const until = Math.min(...times.map((own) => own.at(-1)));
-  if (until <= from) return null;
-  const counted = times.flat().filter((time) => time > from && time <= until).length;
+  const all = times.flat();
+  const counted = all.filter((time) => time > from && time <= until).length;
+  if (2 * counted < all.length) return null;
   return (1000 * counted) / (until - from);
 }

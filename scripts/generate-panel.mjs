@@ -1,6 +1,8 @@
 // The part of matmul-tiles.ts that multiplies a block of weights, unpacked to a panel, with many rows.
 
 const range = (n) => Array.from({ length: n }, (_, i) => i);
+/** Where a tile leaves what it saw of the memory that it fetched ahead, behind its sums: so that the loads are made. */
+const SEEN = 192;
 const HALVES = ['lo', 'hi'];
 
 /** `emit(depth, ...lines)` and `declare(depth, names)` as in generate-matmul.mjs. */
@@ -56,15 +58,16 @@ export function emitPanelTiles(emit, declare) {
   const tile = (name, rows, xBytes, group, term, { each = [], meta = [], parameter = '' } = {}) => {
     emit(
       0,
-      `export function ${name}(w: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, run: u32${parameter}): void {`,
+      `export function ${name}(w: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, run: u32, ahead: usize, last: usize, near: u32${parameter}): void {`,
     );
-    emit(1, `let y = x + cols * ${xBytes};`, 'const last = y;');
+    emit(1, `let y = x + cols * ${xBytes};`, 'const xEnd = y;', 'let seen: u32 = 0;');
     for (const i of range(2 * rows)) emit(1, `v128.store(sums, i32x4.splat(0), ${16 * i});`);
     declare(1, ['f', 'lo', 'hi', 'xa', 'xb']);
     emit(1, 'do {');
     group();
     addGroup(rows, term, each, meta);
-    emit(1, '} while (x != last);');
+    emit(2, 'for (const far = min(ahead + near, last); ahead < far; ahead += 64) seen |= load<u8>(ahead);');
+    emit(1, '} while (x != xEnd);', `store<u32>(sums, seen, ${SEEN});`);
     emit(0, '}', '');
   };
   const four = range(8);

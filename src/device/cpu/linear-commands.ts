@@ -202,7 +202,7 @@ export function panelRoom(
     const codes = build === 'relaxed' && formatWord(segment.format) % 16 < 8 ? 8 : 16;
     // Scales, biases; what is added to the rows of two blocks; powers of two; the sums of a tile.
     const added = Math.min(maxRows, CHUNK_ROWS) * 64;
-    bytes = Math.max(bytes, cols * codes + (cols / group) * 64 + added + 64 + 192);
+    bytes = Math.max(bytes, cols * codes + (cols / group) * 64 + added + 64 + 208);
   }
   return alignUp(bytes);
 }

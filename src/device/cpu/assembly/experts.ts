@@ -180,7 +180,8 @@ export function expertLinear(p: usize, thread: u32, threads: u32): void {
       const most = chunkRows(rows);
       for (let row: u32 = 0; row < rows; row += most) {
         for (let b = first; b < end; b += 2) {
-          panelPiece(q, b, min(b + 2, end), row, min(row + most, rows), panel, panel + room - SUM_BYTES);
+          const after: usize = b + 2 < end ? load<u32>(q) + (b + 2) * size : 0;
+          panelPiece(q, b, min(b + 2, end), row, min(row + most, rows), panel, panel + room - SUM_BYTES, after);
         }
       }
     }

@@ -38,7 +38,7 @@ import { scalePanel } from './scale-panel';
 const ONES = memory.data<f32>([1, 1, 1, 1, 1, 1, 1, 1], 16);
 /** Bytes at the end of a thread's panel: the sums of a tile, and before them powers of two. */
 // @ts-ignore: decorator
-@inline export const SUM_BYTES: u32 = 192;
+@inline export const SUM_BYTES: u32 = 208;
 // @ts-ignore: decorator
 @inline const BY_BYTES: u32 = 64;
 
@@ -54,7 +54,7 @@ export function linear(p: usize, thread: u32, threads: u32): void {
   const floats = load<u32>(p, 16) == 0 || load<u32>(p, 64) != 0;
   const panels = !floats && rows >= PANEL_ROWS;
   // Pieces are dealt as threads ask for them: one that the system holds up takes fewer.
-  if (panels) panelPieces(p, blocks, rows, thread);
+  if (panels) panelPieces(p, blocks, rows, thread, threads);
   else if (floats && load<u32>(p, 16) == 0 && load<u32>(p, 80) != 0 && rows >= FLOAT_ROWS)
     floatPieces(p, blocks, rows, thread);
   else {
@@ -84,21 +84,40 @@ export function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u3
   return min(fair, max<u32>(2, PIECE_BYTES / size & ~1));
 }
 
-/** Pieces are two blocks, whose results share cache lines, and a chunk of rows. */
-function panelPieces(p: usize, blocks: u32, rows: u32, thread: u32): void {
+/** Pieces are pairs of blocks, whose results share cache lines, and a chunk of rows. */
+function panelPieces(p: usize, blocks: u32, rows: u32, thread: u32, threads: u32): void {
+  const at = load<u32>(p);
+  const size = load<u32>(p, 28);
   const room = load<u32>(p, 80);
   const panel = load<u32>(p, 76) + thread * room;
-  const pairs = (blocks + 1) >> 1;
+  const each = panelBlocks(blocks, rows, threads);
+  const across = (blocks + each - 1) / each;
   const most = chunkRows(rows);
-  const pieces = pairs * ((rows + most - 1) / most);
+  const pieces = across * ((rows + most - 1) / most);
   for (;;) {
     const piece = atomic.add<u32>(p + 68, 1);
     if (piece >= pieces) break;
-    const chunk = piece / pairs;
-    const first = (piece - chunk * pairs) * 2;
+    const chunk = piece / across;
+    const first = (piece - chunk * across) * each;
+    const end = min(first + each, blocks);
     const row = chunk * most;
-    panelPiece(p, first, min(first + 2, blocks), row, min(row + most, rows), panel, panel + room - SUM_BYTES);
+    for (let b = first; b < end; b += 2) {
+      // What is likely to be next: of this piece, else of the piece that nobody has yet.
+      let then = b + 2;
+      if (then >= end) {
+        const other = atomic.load<u32>(p + 68);
+        then = other < pieces ? (other % across) * each : blocks;
+      }
+      const after: usize = then < blocks ? at + then * size : 0;
+      panelPiece(p, b, min(b + 2, end), row, min(row + most, rows), panel, panel + room - SUM_BYTES, after);
+    }
   }
+}
+
+/** Blocks of a piece. Few rows take more of them: which block comes next is then known, and it is fetched ahead. */
+function panelBlocks(blocks: u32, rows: u32, threads: u32): u32 {
+  if (rows >= SCALED_ROWS) return 2;
+  return max<u32>(2, min<u32>(8, blocks / (threads * 8)) & ~1);
 }
 
 /** Rows of a chunk: whole tiles. */
@@ -108,8 +127,8 @@ export function chunkRows(rows: u32): u32 {
   return ((rows + chunks - 1) / chunks + high - 1) / high * high;
 }
 
-/** Block by block, which is unpacked to `panel` and stays in the first cache while the rows pass by. */
-export function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: usize, sums: usize): void {
+/** Block by block, which is unpacked to `panel` and stays in the first cache while the rows pass by. `after`: the block that is read next, or 0. */
+export function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: usize, sums: usize, after: usize): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
   const format = load<u32>(p, 16);
@@ -124,15 +143,20 @@ export function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, 
   const by = sums - BY_BYTES;
   const added = panel + cols * (RELAXED && bits < 8 ? 8 : 16) + cols / group * 64;
   if (load<u32>(p, 60) != 0) gatherResidual(p, first, row, tiles, added);
+  // The next block is fetched while the rows pass: some cache lines with each group of each tile.
+  const near = (size / max<u32>(1, (tiles - row) / high * (cols / group)) & ~63) + 64;
   for (let b = first; b < end; b++) {
     expand(format, at + b * size, panel, cols, group, dtype);
+    let ahead: usize = b + 1 < end ? at + (b + 1) * size : after;
+    const last: usize = ahead == 0 ? 0 : ahead + size;
     let scaled = false;
     if (RELAXED && !DOT && rows - row >= SCALED_ROWS && format <= 4 && dtype != 0) {
       scaled = scalePanel(panel, cols, group, by);
       if (!scaled) expand(format, at + b * size, panel, cols, group, dtype);
     }
     for (let r = row; r < tiles; r += high) {
-      const times = panelTile(panel, x + r * xStride, sums, cols, group, bits, scaled ? by : 0);
+      const times = panelTile(panel, x + r * xStride, sums, cols, group, bits, ahead, last, near, scaled ? by : 0);
+      ahead += cols / group * near;
       finishTile(p, r, high, b, times, sums, added + (r - row) * 64 + (b - first) * 32);
     }
   }
@@ -163,10 +187,11 @@ function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): vo
 /** The sums of a tile; what they are to be multiplied with. `by`: see scale-panel.ts, 0 if the scales of the panel are floats. */
 // @ts-ignore: decorator
 @inline function panelTile(
-  panel: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, by: usize,
+  panel: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, ahead: usize, last: usize, near: u32,
+  by: usize,
 ): usize {
-  if (DOT) panelDots(panel, x, sums, cols, group, bits, 0);
-  else if (!RELAXED) panelWide(panel, x, sums, cols, group, bits, 0);
+  if (DOT) panelDots(panel, x, sums, cols, group, bits, 0, ahead, last, near);
+  else if (!RELAXED) panelWide(panel, x, sums, cols, group, bits, 0, ahead, last, near);
   else {
     const bytes = group * 8;
     let run = min(runBytes(bits), bytes);
@@ -175,11 +200,11 @@ function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): vo
     // Most codes are so small that 64 columns with nibbles fit.
     if (nibbles && run < bytes && !large) run *= 2;
     if (run == bytes && by != 0 && !large) {
-      panelScaled(panel, x, sums, cols, group, bits, run);
+      panelScaled(panel, x, sums, cols, group, bits, run, ahead, last, near);
       return by;
     }
-    if (run == bytes && by == 0 && bits < 8) panelOnce(panel, x, sums, cols, group, bits, run);
-    else panelRuns(panel, x, sums, cols, group, bits, run, by);
+    if (run == bytes && by == 0 && bits < 8) panelOnce(panel, x, sums, cols, group, bits, run, ahead, last, near);
+    else panelRuns(panel, x, sums, cols, group, bits, run, ahead, last, near, by);
   }
   return ONES;
 }
