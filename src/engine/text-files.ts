@@ -9,6 +9,7 @@ import {
 import { type GgufText, ggufEnds, ggufSampling, ggufText } from '../text/gguf/gguf-tokenizer.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import { GgufFile } from '../weights/gguf.js';
+import { notFirst } from '../weights/gguf-files.js';
 import { isGgufFile } from '../weights/gguf-path.js';
 import type { TextPlace } from './texts/text-origin.js';
 
@@ -60,6 +61,8 @@ async function ownFiles(path: string): Promise<TextFiles> {
   };
   return {
     tokenizer: async ({ lazily = false } = {}) => {
+      const number = metadata.count('split.no', 0) ?? 0;
+      if (number > 0) throw notFirst(path, number);
       // That it is no model, or of no known architecture, is more than that it lacks a tokenizer.
       if (!metadata.has('tokenizer.ggml.model') && metadata.has('general.architecture'))
         (await import('../models/gguf/config.js')).findArchitecture(metadata);

@@ -7,6 +7,7 @@ import type { ExpectedShape } from './checkpoint.js';
 import { decodeFloats } from './dtypes.js';
 import { GgufFile } from './gguf.js';
 import { headerError } from './gguf-errors.js';
+import { notFirst } from './gguf-files.js';
 import type { GgufTensor } from './gguf-header.js';
 import { type GgufEntry, GgufMatrix, matrixFormat, type RowOrder } from './gguf-matrix.js';
 import type { GgufMetadata } from './gguf-metadata.js';
@@ -207,6 +208,13 @@ function checkSplit(files: readonly GgufFile[], tensors: number): void {
         fix: 'Give the files their published names, name-00001-of-0000N.gguf, in one folder; or merge them with llama-gguf-split --merge.',
       },
     );
+  for (const [index, { path, metadata }] of files.entries()) {
+    const number = count > 1 ? (metadata.count('split.no', 0) ?? index) : index;
+    if (number !== index) throw notFirst(path, number);
+    const [one, other] = [first.metadata, metadata].map((each) => each.text('general.architecture'));
+    if (other !== undefined && other !== one)
+      throw headerError(path, `it is of the architecture ${other}, and the first file of its set of ${one}`);
+  }
   const stated = first.metadata.count('split.tensors.count', 0);
   if (count > 1 && stated !== undefined && stated !== tensors)
     throw headerError(first.path, `it speaks of ${stated} tensors in all files, and they hold ${tensors}`);

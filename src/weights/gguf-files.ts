@@ -1,6 +1,6 @@
 /** Which GGUF files of a folder or repository are models, and which of them was asked for. */
 
-import { readdir } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { isGgufName } from './foreign-formats.js';
@@ -33,6 +33,12 @@ export async function ggufOfFolder(folder: string): Promise<string | undefined> 
   if (only === undefined) return undefined;
   if (others.length > 0) throw severalGguf(folder, [only, ...others]);
   return join(folder, only);
+}
+
+/** The first file of the set that a file's name says it belongs to, where it lies beside it; else the file. */
+export async function firstOfSet(path: string): Promise<string> {
+  const first = path.replace(/-\d{5}(-of-\d{5}\.gguf)$/i, '-00001$1');
+  return first !== path && (await stat(first).catch(() => undefined))?.isFile() === true ? first : path;
 }
 
 /** What is written behind a colon to ask for a file: `Q4_K_M` of `name-Q4_K_M.gguf` or `Q4_K_M/name-00001-of-00002.gguf`. */
@@ -98,6 +104,15 @@ export function taggedFile(path: string, tag: string): KvantError {
     kind: 'invalid-request',
     where: path,
     fix: `Give the file itself: ${path}`,
+  });
+}
+
+/** A later file of a set in the place of its first one. */
+export function notFirst(path: string, number: number): KvantError {
+  return new KvantError('weights-gguf', `${path} is file ${number + 1} of a set, by another name`, {
+    kind: 'model',
+    where: path,
+    fix: 'Give the files their published names, name-00001-of-0000N.gguf, in one folder; or merge them with llama-gguf-split --merge.',
   });
 }
 

@@ -237,10 +237,10 @@ describe('GgufFile', () => {
 });
 
 describe('GgufCheckpoint', () => {
-  const shard = (number: number, count = 2, tensors = 2): Buffer =>
+  const shard = (number: number, count = 2, tensors = 2, architecture = 'x'): Buffer =>
     ggufBytes({
       metadata: {
-        'general.architecture': string('x'),
+        'general.architecture': string(architecture),
         'split.no': u32(number),
         'split.count': u32(count),
         'split.tensors.count': u32(tensors),
@@ -267,6 +267,18 @@ describe('GgufCheckpoint', () => {
     await written(shard(0), 'd-00002-of-00002.gguf');
     await expect(GgufCheckpoint.open(join(folder, 'd-00001-of-00002.gguf'))).rejects.toMatchObject({
       code: 'weights-duplicate',
+    });
+    await written(shard(1), 'r-00001-of-00002.gguf');
+    await written(shard(0), 'r-00002-of-00002.gguf');
+    await expect(GgufCheckpoint.open(join(folder, 'r-00001-of-00002.gguf'))).rejects.toMatchObject({
+      code: 'weights-gguf',
+      message: expect.stringMatching(/r-00001-of-00002\.gguf is file 2 of a set/) as string,
+    });
+    await written(shard(0, 2, 2, 'llama'), 'o-00001-of-00002.gguf');
+    await written(shard(1, 2, 2, 'qwen2'), 'o-00002-of-00002.gguf');
+    await expect(GgufCheckpoint.open(join(folder, 'o-00001-of-00002.gguf'))).rejects.toMatchObject({
+      code: 'weights-header',
+      message: expect.stringMatching(/o-00002.*of the architecture qwen2, and .* of llama/) as string,
     });
     const alone = await written(shard(0), 'renamed.gguf');
     await expect(GgufCheckpoint.open(alone)).rejects.toMatchObject({ code: 'weights-shard-missing' });

@@ -4,7 +4,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Environment } from './environment.js';
 import { isGgufName } from './foreign-formats.js';
-import { chooseGguf, ggufOfFolder, taggedFile } from './gguf-files.js';
+import { chooseGguf, firstOfSet, ggufOfFolder, taggedFile } from './gguf-files.js';
 import { isGgufFile } from './gguf-path.js';
 import { expandHome, modelsWithin } from './model-paths.js';
 import { isStored, storedModel } from './model-stores.js';
@@ -15,7 +15,7 @@ const OF_A_MODEL = /\.(json|safetensors|model|txt)$/;
 
 /**
  * The folder, or the GGUF file, that an argument stands for: a path, `FOLDER:Q4_K_M` for one of several GGUF files, or the name that
- * another program has for it (model-stores.ts).
+ * another program has for it (model-stores.ts). Of a set of GGUF files any may be given, and the first is what it stands for.
  *
  * @returns undefined where it is none of these: a hub id, or nothing at all
  * @throws KvantError `weights-gguf` for a folder with several GGUF models, or none with that tag, or a tag behind a file, those of
@@ -29,7 +29,7 @@ export async function localModel(argument: string, env?: Environment): Promise<s
     if (only === undefined) await refuseNoModel(path);
     return only ?? path;
   }
-  if (found !== undefined) return (await isGgufFile(path)) ? path : undefined;
+  if (found !== undefined) return (await isGgufFile(path)) ? await firstOfSet(path) : undefined;
   if (isStored(argument)) return await storedModel(argument, env);
   const [, folder, tag] = /^(.+):([\w.-]{1,64})$/.exec(path) ?? [];
   const named = folder === undefined ? undefined : await stat(folder).catch(() => undefined);

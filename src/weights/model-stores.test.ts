@@ -214,6 +214,14 @@ describe('a path', () => {
     expect(await localModel(join(home, 'made'))).toBe(made);
   });
 
+  it('to any file of a set is the first of them', async () => {
+    const first = put('set/m-00001-of-00003.gguf', 'GGUF');
+    const third = put('set/m-00003-of-00003.gguf', 'GGUF');
+    expect(await localModel(third)).toBe(first);
+    const alone = put('rest/m-00002-of-00003.gguf', 'GGUF');
+    expect(await localModel(alone)).toBe(alone);
+  });
+
   it('to one GGUF file takes no tag', async () => {
     const file = put('one/m-Q8_0.gguf', 'GGUF');
     expect(await failure(localModel(`${file}:Q8_0`))).toMatchObject({
