@@ -24,16 +24,30 @@ const TOKENS: readonly number[] = [70, 140, 280, 560, 1120];
 
 /** Gemma4ImageProcessor. Errors: `invalid-preprocessor`. */
 export function readGemma4Processor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
-  fields.mustBe('do_resize', true);
   fields.agree('patch_size', fields.count('patch_size'), tower.patchSize);
   fields.agree('pooling_kernel_size', fields.count('pooling_kernel_size'), tower.mergeSize);
+  return readGemma4(fields, tower, false);
+}
+
+/** Gemma4UnifiedImageProcessor: patches are put together before the model sees them. Errors: `invalid-preprocessor`. */
+export function readGemma4UnifiedProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  const side = (fields.count('patch_size') ?? 16) * (fields.count('pooling_kernel_size') ?? 3);
+  fields.agree('patch_size', side, tower.patchSize);
+  return readGemma4(fields, tower, true);
+}
+
+/** @param single the reference rescales in f32, as its processors of tensors do */
+function readGemma4(fields: ProcessorFields, tower: TowerInput, single: boolean): ImageProcessor {
+  fields.mustBe('do_resize', true);
   const tokens = fields.count('max_soft_tokens') ?? 280;
   if (!TOKENS.includes(tokens)) throw fields.odd('max_soft_tokens', `It takes ${TOKENS.join(', ')}.`);
   const values = fields.pixels('bicubic', [0, 0, 0], [1, 1, 1]);
-  const plain = fields.flag('do_normalize', false) ? {} : { mean: [0, 0, 0], std: [1, 1, 1] };
+  const normalizes = fields.flag('do_normalize', false);
+  const inSingle = normalizes ? { fused: true as const } : { scale: Math.fround(values.scale) };
   return new Gemma4Processor({
     ...values,
-    ...plain,
+    ...(!normalizes && { mean: [0, 0, 0], std: [1, 1, 1] }),
+    ...(single && inSingle),
     tokens,
     patchSize: tower.patchSize,
     pool: tower.mergeSize,

@@ -1,7 +1,7 @@
 /** preprocessor_config.json, read for the processors that kvant has. */
 
 import { readLlavaNextProcessor, readOnevisionProcessor } from './anyres-processor.js';
-import { readGemma4Processor } from './gemma4-processor.js';
+import { readGemma4Processor, readGemma4UnifiedProcessor } from './gemma4-processor.js';
 import { readGlm4vVideoProcessor, readGlm46vVideoProcessor } from './glm-video-processor.js';
 import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readMuseGlimmerProcessor } from './muse-glimmer-processor.js';
@@ -30,6 +30,7 @@ const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   SiglipImageProcessor: readSiglipProcessor,
   Gemma3ImageProcessor: readGemma3Processor,
   Gemma4ImageProcessor: readGemma4Processor,
+  Gemma4UnifiedImageProcessor: readGemma4UnifiedProcessor,
   PixtralImageProcessor: readPixtralProcessor,
   Lfm2VlImageProcessor: readLfm2VlProcessor,
   MuseGlimmerImageProcessor: readMuseGlimmerProcessor,

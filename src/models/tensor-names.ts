@@ -15,7 +15,7 @@ const TOWER = 'visual.';
 const TOWERS = [TOWER, 'model.visual.', 'vision_tower.', 'model.vision_tower.'];
 /** What sees in the others, without what may stand before it. CLIP and SigLIP had a name more within theirs once. */
 const SEEING =
-  /^(?:model\.)?((?:vision_tower|vision_model|multi_modal_projector|embed_vision|connector|vision_adapter|vision_projection)\..*|image_newline)$/;
+  /^(?:model\.)?((?:vision_tower|vision_model|vision_embedder|multi_modal_projector|embed_vision|connector|vision_adapter|vision_projection)\..*|image_newline)$/;
 export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
 /** Nemotron-H's. */
 const EMBEDDINGS = 'model.embeddings.';

@@ -67,6 +67,7 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'Gemma4UnifiedForConditionalGeneration',
     modelType: 'gemma4_unified',
     text: 'gemma4_unified_text',
+    tower: 'gemma4-unified',
   },
   {
     architecture: 'MuseGlimmerForConditionalGeneration',

@@ -66,6 +66,8 @@ describe('configs of models that see', () => {
     ['gemma4', 'vision.head_dim', 10, 'model-config'],
     ['gemma4', 'vision.num_key_value_heads', 1, 'model-config-unsupported'],
     ['gemma4', 'vision.hidden_activation', 'quick_gelu', 'model-config'],
+    ['gemma4-unified', 'vision.model_patch_size', 9, 'model-config'],
+    ['gemma4-unified', 'vision.output_proj_dims', 12, 'model-config'],
   ])('%s: %s of %j', (name, field, value, code) => {
     expect(() => parseModelConfig(changed(name, field, value))).toThrow(
       expect.objectContaining({ code, where: field.replace('vision.', '') }),
@@ -82,6 +84,16 @@ describe('configs of models that see', () => {
       expect(parseModelConfig(config).vision).toBeNull();
     },
   );
+
+  it.each([
+    ['gemma4', undefined, null],
+    ['gemma4-unified', undefined, 'sliding'],
+    ['gemma4-unified', null, null],
+  ])('of %s whose text says %s of looking ahead, pictures do so in layers: %s', (name, value, layers) => {
+    const { text_config } = read(name, 'config.json') as { text_config: Json };
+    const config = changed(name, 'text_config', { ...text_config, use_bidirectional_attention: value });
+    expect(parseModelConfig(config).vision!.ahead?.layers ?? null).toBe(layers);
+  });
 
   it('a rotation of another type than the one there is', () => {
     const config = changed('muse-glimmer', 'vision.rope_parameters', { rope_type: 'yarn', rope_theta: 100 });
@@ -126,6 +138,8 @@ describe('configs of models that see', () => {
     ['gemma3', { do_pan_and_scan: true }, 'do_pan_and_scan'],
     ['gemma4', { max_soft_tokens: 100 }, 'max_soft_tokens'],
     ['gemma4', { pooling_kernel_size: 2 }, 'pooling_kernel_size'],
+    ['gemma4-unified', { patch_size: 4 }, 'patch_size'],
+    ['gemma4-unified', { max_soft_tokens: 100 }, 'max_soft_tokens'],
     ['gemma3', { size: { height: 16, width: 16 } }, 'size'],
   ])('%s: a processor of %j', (name, fields, where) => {
     const { vision } = parseModelConfig(read(name, 'config.json'));

@@ -3,6 +3,7 @@
 import { ayaVision } from './aya-vision.js';
 import type { VisionFamily } from './family.js';
 import { gemma3 } from './gemma3-vision.js';
+import { gemma4Unified } from './gemma4-unified-vision.js';
 import { gemma4 } from './gemma4-vision.js';
 import { glm4v, glmOcr } from './glm-vision.js';
 import { idefics3 } from './idefics3-vision.js';
@@ -21,6 +22,7 @@ export const VISION_FAMILIES = {
   'aya-vision': ayaVision,
   gemma3,
   gemma4,
+  'gemma4-unified': gemma4Unified,
   glm4v,
   'glm-ocr': glmOcr,
   idefics3,

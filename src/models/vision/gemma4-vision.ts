@@ -3,6 +3,7 @@
 import type { ConfigFields } from '../config-fields.js';
 import type { VisionFamily } from './family.js';
 import { type Gemma4TowerConfig, gemma4Tower } from './gemma4-tower.js';
+import type { VisionDefinition } from './tower.js';
 import { onlyAs, readActivation } from './tower-fields.js';
 
 const IMAGE_TOKEN = 258_880;
@@ -17,22 +18,38 @@ export const gemma4: VisionFamily = {
     const section = fields.object('vision_config');
     if (section === null) return null;
     const config = readTower(section, facts.hiddenSize);
-    const most = fields.count('vision_soft_tokens_per_image', MOST);
-    const begin = fields.count('boi_token_id', BEGIN_TOKEN, 0);
-    const end = fields.count('eoi_token_id', END_TOKEN, 0);
-    const ahead = fields.object('text_config')?.text('use_bidirectional_attention') === 'vision';
     return {
       tower: gemma4Tower(config, layout.groups),
-      imageToken: fields.count('image_token_id', IMAGE_TOKEN, 0),
-      mergeSize: config.pool,
-      axes: false,
-      ahead: ahead ? { layers: 'sliding', most } : null,
-      placeholder: null,
-      pieces: ({ rows, cols }) => [{ token: begin }, (rows * cols) / config.pool ** 2, { token: end }],
+      ...gemma4Joining(fields, config.pool, null),
       identity: config,
     };
   },
 };
+
+/**
+ * How pictures stand in prompts.
+ *
+ * @param pool patches a side of a token
+ * @param looking what `use_bidirectional_attention` is where the text's config leaves it out
+ */
+export function gemma4Joining(
+  fields: ConfigFields,
+  pool: number,
+  looking: 'vision' | null,
+): Omit<VisionDefinition, 'tower'> {
+  const most = fields.count('vision_soft_tokens_per_image', MOST);
+  const begin = fields.count('boi_token_id', BEGIN_TOKEN, 0);
+  const end = fields.count('eoi_token_id', END_TOKEN, 0);
+  const { use_bidirectional_attention: ahead = looking } = fields.object('text_config')?.json ?? {};
+  return {
+    imageToken: fields.count('image_token_id', IMAGE_TOKEN, 0),
+    mergeSize: pool,
+    axes: false,
+    ahead: ahead === 'vision' ? { layers: 'sliding', most } : null,
+    placeholder: null,
+    pieces: ({ rows, cols }) => [{ token: begin }, (rows * cols) / pool ** 2, { token: end }],
+  };
+}
 
 function readTower(fields: ConfigFields, width: number): Gemma4TowerConfig {
   const hiddenSize = fields.count('hidden_size', 768);
