@@ -91,7 +91,8 @@ describe('pictures', () => {
     'of %s give the same bits wherever prompts are cut, alone and in company',
     { timeout: 300_000 },
     async (name, ...chunks) => {
-      const [first, , one] = casesOf(name) as [Case, Case, Case];
+      const all = casesOf(name);
+      const [first, one] = [all[0]!, all.at(-1)!];
       const bits = async (maxBatchTokens: number, prefixCache?: boolean): Promise<unknown[]> => {
         await using engine = await open(name, maxBatchTokens, prefixCache);
         const [two, other] = [messagesOf(one), messagesOf(first)];
