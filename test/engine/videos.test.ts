@@ -20,6 +20,7 @@ import { type DeviceSpec, featureBound, kernelDevices } from '../devices/devices
 import { relativeError } from '../devices/numbers.js';
 import { readPacked } from '../fixtures/read-packed.js';
 import { picture } from '../setup/picture.js';
+import { floats } from './vision-fixtures.js';
 import { LAYOUTS, layOut } from './vision-layouts.js';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -57,8 +58,6 @@ const { towers, answers, animations } = readPacked(join(ROOT, 'test/fixtures/vid
   animations: readonly { name: string; base64: string; size: [number, number]; frames: string[] }[];
 };
 
-const floats = (base64: string): Float32Array =>
-  new Float32Array(Uint8Array.from(Buffer.from(base64, 'base64')).buffer);
 const sha = (values: Float32Array): string =>
   createHash('sha256').update(new Uint8Array(values.buffer)).digest('hex');
 const SEED = 3;

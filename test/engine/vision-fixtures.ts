@@ -34,9 +34,15 @@ export const readJson = (folder: string, file: string): Record<string, unknown> 
 export const casesOf = (name: string): readonly Case[] =>
   (readPacked(join(ROOT, name, 'expected.json.br')) as { readonly cases: readonly Case[] }).cases;
 
+/** Numbers whose first bytes stand together, then their second ones, and so on. */
 export function floats(base64: string): Float32Array {
-  const bytes = Uint8Array.from(Buffer.from(base64, 'base64'));
-  return new Float32Array(bytes.buffer);
+  const planes = Buffer.from(base64, 'base64');
+  const out = new Float32Array(planes.length / 4);
+  const bytes = new Uint8Array(out.buffer);
+  planes.forEach((byte, i) => {
+    bytes[(i % out.length) * 4 + Math.floor(i / out.length)] = byte;
+  });
+  return out;
 }
 
 export const pictures = ({ sizes }: Case) => sizes.map(([width, height], i) => picture(width, height, i + 3));
