@@ -73,6 +73,20 @@ describe('Checkpoint', () => {
     ]);
   });
 
+  it.each([
+    ['weight', 'weight_scale_inv', /FP8 in blocks/],
+    ['weight_scale', 'weight_scale_2', /FP4 of ModelOpt/],
+    ['weight', 'weight_scale', /FP8 or INT8/],
+  ])(
+    'names the quantiser of l.%s of a type of its own beside l.%s, where no config does',
+    async (own, other, message) => {
+      const tensors = { [`l.${own}`]: raw('F8_E4M3', [1], 1), [`l.${other}`]: matrix };
+      const error = await openError({ 'model.safetensors': safetensors(tensors), 'config.json': {} });
+      expect(error).toMatchObject({ code: 'weights-quantization-unsupported' });
+      expect(error.message).toMatch(message);
+    },
+  );
+
   it('reads a matrix by rows into one buffer, every range the same bytes', async () => {
     using folder = folderWith({
       'model.safetensors': safetensors({ pad: raw('U8', [3], 3), 'a.weight': matrix }),

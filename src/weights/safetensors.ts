@@ -10,6 +10,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { KvantError } from '../errors.js';
 import { dtypeBytes, isTensorDtype, type TensorDtype } from './dtypes.js';
 import { refuseForeignFormat } from './foreign-formats.js';
+import { foreignQuantization } from './foreign-quantization.js';
 import { findDuplicateKey } from './json-keys.js';
 import { readFully, readTensor, truncated } from './read-at.js';
 
@@ -37,7 +38,8 @@ export interface SafetensorsHeader {
  * @param fileSize bytes of the whole file
  * @param path names the file in errors
  * @throws KvantError `weights-header` where the header breaks the format, `weights-truncated` where it names
- * bytes that the file lacks, `weights-dtype` for an element type that is unknown or not supported
+ * bytes that the file lacks, `weights-dtype` for an element type that is unknown or not supported, `weights-quantization-unsupported` for
+ * FP8 and FP4 of other quantisers
  */
 export function parseHeader(json: Uint8Array, fileSize: number, path: string): SafetensorsHeader {
   let text: string;
@@ -56,6 +58,11 @@ export function parseHeader(json: Uint8Array, fileSize: number, path: string): S
   const tensors = new Map<string, TensorInfo>();
   let metadata: Record<string, string> = {};
   for (const [name, entry] of Object.entries(parsed)) {
+    // What another quantiser wrote is told by its name, rather than by the types that it has for its numbers.
+    if (isRecord(entry) && isUnreadFloat(entry.dtype)) {
+      const foreign = foreignQuantization(Object.keys(parsed), path);
+      if (foreign !== undefined) throw foreign;
+    }
     if (name === '__metadata__') metadata = parseMetadata(entry, path);
     else tensors.set(name, parseTensor(name, entry, dataStart, fileSize, path));
   }
@@ -142,6 +149,9 @@ function parseMetadata(entry: unknown, path: string): Record<string, string> {
   return metadata;
 }
 
+/** FP8 and what it scales with: types of the format that are not read. */
+const isUnreadFloat = (dtype: unknown): boolean => typeof dtype === 'string' && /^F[48]_/.test(dtype);
+
 function parseTensor(
   name: string,
   entry: unknown,
@@ -157,7 +167,7 @@ function parseTensor(
       'weights-dtype',
       `${path}: ${quote(name)} is of dtype ${quote(dtype)}, which is not supported`,
       {
-        kind: 'model',
+        kind: 'unsupported',
         where: name,
         fix: 'Use a checkpoint in F32, F16 or BF16, or one quantised with mlx-lm or `kvant quantize`.',
       },

@@ -137,6 +137,17 @@ function kindOf(metadata: GgufMetadata): ProjectorKind {
   const found = PROJECTOR_KINDS.find(({ types }) => types.includes(type ?? ''));
   const grid = metadata.has(`${AT}image_grid_pinpoints`);
   if (found !== undefined && !grid) return found;
+  const architecture = metadata.text('general.architecture');
+  if (type === undefined && architecture !== undefined && architecture !== 'clip')
+    throw new KvantError(
+      'projector-unsupported',
+      `${basename(metadata.path)} is no mmproj file: its architecture is ${architecture}`,
+      {
+        kind: 'unsupported',
+        where: 'general.architecture',
+        fix: 'Give the mmproj file that was made for the model.',
+      },
+    );
   const known = PROJECTOR_KINDS.flatMap(({ types }) => types);
   const what =
     type === undefined

@@ -112,6 +112,15 @@ describe('a GGUF file as a model', () => {
     expect(await told()).toEqual([]);
   });
 
+  it('says that a model is no mmproj file', async () => {
+    const path = join(folder, 'other.gguf');
+    await writeFile(path, ggufBytes({ metadata: METADATA, tensors: TENSORS }));
+    await expect(openModel(path, undefined, path)).rejects.toMatchObject({
+      code: 'projector-unsupported',
+      message: 'other.gguf is no mmproj file: its architecture is llama',
+    });
+  });
+
   it.each<[string, Record<string, Value>, string, RegExp]>([
     [
       'another architecture',
