@@ -18,9 +18,15 @@ describe('a file: URL', () => {
 
   beforeAll(() => {
     root = mkdtempSync(join(tmpdir(), 'kvant-media-'));
-    for (const folder of ['allowed', 'allowed/below', 'allowed-not', 'real'])
+    for (const folder of ['allowed', 'allowed/below', 'allowed/..more', 'allowed-not', 'real'])
       mkdirSync(at(folder), { recursive: true });
-    for (const file of ['allowed/a b.png', 'allowed/below/b.png', 'allowed-not/c.png', 'real/d.png', 'e.png'])
+    const inside = ['a b.png', 'below/b.png', '..photo.png', '...png', '..more/f.png'];
+    for (const file of [
+      ...inside.map((name) => `allowed/${name}`),
+      'allowed-not/c.png',
+      'real/d.png',
+      'e.png',
+    ])
       writeFileSync(at(file), file);
     symlinkSync(at('e.png'), at('allowed/out.png'));
     symlinkSync(at('allowed/below/b.png'), at('allowed/in.png'));
@@ -33,6 +39,9 @@ describe('a file: URL', () => {
     [['allowed', 'a b.png'], 'allowed/a b.png'],
     [['allowed', 'below', 'b.png'], 'allowed/below/b.png'],
     [['allowed', 'in.png'], 'allowed/below/b.png'],
+    [['allowed', '..photo.png'], 'allowed/..photo.png'],
+    [['allowed', '...png'], 'allowed/...png'],
+    [['allowed', '..more', 'f.png'], 'allowed/..more/f.png'],
   ])('%j in the folder is read', async (names, text) => {
     expect(Buffer.from(await read(url(...names), at('allowed'))).toString()).toBe(text);
   });
@@ -52,6 +61,8 @@ describe('a file: URL', () => {
     ['allowed/missing.png'],
     ['missing/f.png'],
     ['allowed'],
+    ['.'],
+    ['..'],
   ])('%s is refused as any other outside', async (name) => {
     const error = { code: 'image-url-not-allowed', where: 'w', status: 400 };
     await expect(read(`${pathToFileURL(root).href}/${name}`, at('allowed'))).rejects.toMatchObject(error);

@@ -1,7 +1,7 @@
 /** The bytes of a picture, from wherever a request says that it is, as far as the engine allows that. */
 
 import { open, realpath, stat } from 'node:fs/promises';
-import { isAbsolute, relative } from 'node:path';
+import { isAbsolute, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KvantError } from '../../errors.js';
 import { MAX_IMAGE_BYTES } from '../../media/decode.js';
@@ -148,7 +148,9 @@ async function readAllowed(
     // Links are followed first: what counts is where the file lies.
     real = await realpath(fileURLToPath(url));
     const below = relative(root, real);
-    if (below === '' || below.startsWith('..') || isAbsolute(below)) throw outside();
+    // A name may begin with two dots; a way out of the folder is the two dots alone.
+    const [first] = below.split(sep);
+    if (first === '' || first === '..' || isAbsolute(below)) throw outside();
   } catch (cause) {
     // Whether something outside exists is nobody's business.
     throw cause instanceof KvantError ? cause : outside();
