@@ -64,3 +64,30 @@ describe('LlavaForConditionalGeneration', () => {
     expect(mistral).toMatchObject({ layers: 2, hiddenSize: 4096, intermediateSize: 14336, kvHeads: 8 });
   });
 });
+
+describe('a decoder in a wrapper', () => {
+  // Of the config classes in transformers 5.24, read from a text_config without these fields.
+  it.each([
+    ['Glm4vForConditionalGeneration', 'glm4v_text', 1e-5, 32_768],
+    ['GlmOcrForConditionalGeneration', 'glm_ocr_text', 1e-5, 131_072],
+    ['Qwen3VLForConditionalGeneration', 'qwen3_vl_text', 1e-6, 128_000],
+    ['Qwen3VLMoeForConditionalGeneration', 'qwen3_vl_moe_text', 1e-6, 128_000],
+    ['Idefics3ForConditionalGeneration', 'llama', 1e-6, 2048],
+    ['SmolVLMForConditionalGeneration', 'llama', 1e-6, 2048],
+  ])(
+    '%s means what its own class does by an ε and a length that are left out',
+    (wrapper, type, normEps, length) => {
+      const { identity, maxPositions } = parseModelConfig({
+        architectures: [wrapper],
+        text_config: {
+          ...TEXT,
+          model_type: type,
+          num_key_value_heads: 2,
+          ...(type.includes('moe') ? { num_experts: 4 } : {}),
+        },
+      }).facts;
+      expect(JSON.parse(identity)).toMatchObject({ normEps });
+      expect(maxPositions).toBe(length);
+    },
+  );
+});

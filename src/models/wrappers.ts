@@ -27,15 +27,19 @@ interface Wrapper {
 /** Of Qwen2-VL and Qwen2.5-VL in transformers (Qwen2VLTextConfig, Qwen2_5_VLTextConfig). */
 const QWEN2_VL: JsonObject = { rms_norm_eps: 1e-5, max_window_layers: 80, rope_theta: 1e6 };
 
+/** Qwen3VLTextConfig in transformers. */
+const QWEN3_VL: JsonObject = { rope_theta: 500_000, max_position_embeddings: 128_000 };
+
 /** Qwen3VLMoeTextConfig in transformers. */
 const QWEN3_VL_MOE: JsonObject = {
-  rope_theta: 500_000,
+  ...QWEN3_VL,
   num_experts_per_tok: 4,
   moe_intermediate_size: 1408,
 };
 
 /** Glm4vTextConfig and GlmOcrTextConfig in transformers; what they say of biases is not read. */
-const GLM4V: JsonObject = { rms_norm_eps: 1e-5 };
+const GLM4V: JsonObject = { rms_norm_eps: 1e-5, max_position_embeddings: 32_768 };
+const GLM_OCR: JsonObject = { rms_norm_eps: 1e-5 };
 /** Glm4vMoeTextConfig in transformers. */
 const GLM4V_MOE: JsonObject = { attention_bias: true };
 
@@ -46,8 +50,6 @@ const LLAMA: JsonObject = {
   num_hidden_layers: 32,
   num_attention_heads: 32,
 };
-/** Idefics3Config and SmolVLMConfig leave the epsilon to the decoder, but not Llama's. */
-const IDEFICS3: JsonObject = { ...LLAMA, rms_norm_eps: 1e-5 };
 const MISTRAL: JsonObject = { ...LLAMA, intermediate_size: 14_336, num_key_value_heads: 8 };
 
 const WRAPPERS: readonly Wrapper[] = [
@@ -99,8 +101,7 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'Qwen3VLForConditionalGeneration',
     modelType: 'qwen3_vl',
     text: 'qwen3',
-    // Qwen3VLTextConfig in transformers.
-    defaults: { qwen3: { rope_theta: 500_000 } },
+    defaults: { qwen3: QWEN3_VL },
     tower: 'qwen3-vl',
   },
   {
@@ -149,7 +150,7 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'GlmOcrForConditionalGeneration',
     modelType: 'glm_ocr',
     text: 'glm_ocr_text',
-    defaults: { glm_ocr_text: GLM4V },
+    defaults: { glm_ocr_text: GLM_OCR },
     tower: 'glm-ocr',
   },
   {
@@ -182,15 +183,14 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'Idefics3ForConditionalGeneration',
     modelType: 'idefics3',
     text: 'llama',
-    // Of Idefics3Config.
-    defaults: { llama: IDEFICS3 },
+    defaults: { llama: LLAMA },
     tower: 'idefics3',
   },
   {
     architecture: 'SmolVLMForConditionalGeneration',
     modelType: 'smolvlm',
     text: 'llama',
-    defaults: { llama: IDEFICS3 },
+    defaults: { llama: LLAMA },
     tower: 'idefics3',
   },
   {

@@ -167,25 +167,28 @@ function readByLayer(
   { kvHeads, headDim }: DecoderConfig,
   windows: readonly (number | null)[],
 ): Gemma4Config['full'] {
-  const layers = Object.keys(byLayer.json);
-  const of = (layer: string): Gemma4Config['full'] => {
-    const own = byLayer.object(layer);
-    return {
-      kvHeads: own?.count('num_key_value_heads', kvHeads) ?? kvHeads,
-      headDim: own?.count('head_dim', headDim) ?? headDim,
-    };
+  // `05` where there are ten layers or more.
+  const names = new Map(Object.keys(byLayer.json).map((name) => [Number(name), name]));
+  const of = (layer: number): ConfigFields | null => {
+    const name = names.get(layer);
+    return name === undefined ? null : byLayer.object(name);
   };
-  const full = of(String(windows.indexOf(null)));
-  for (const layer of new Set([...layers, ...Array.from(windows.keys(), String)])) {
-    const expected = windows[Number(layer)] === null ? full : { kvHeads, headDim };
-    const { kvHeads: ownKvHeads, headDim: ownHeadDim } = of(layer);
-    const others = Object.keys(byLayer.object(layer)?.json ?? {}).filter(
+  const shape = (own: ConfigFields | null): Gemma4Config['full'] => ({
+    kvHeads: own?.count('num_key_value_heads', kvHeads) ?? kvHeads,
+    headDim: own?.count('head_dim', headDim) ?? headDim,
+  });
+  const full = shape(of(windows.indexOf(null)));
+  for (const layer of new Set([...names.keys(), ...windows.keys()])) {
+    const own = of(layer);
+    const expected = windows[layer] === null ? full : { kvHeads, headDim };
+    const found = shape(own);
+    const others = Object.keys(own?.json ?? {}).filter(
       (name) => name !== 'head_dim' && name !== 'num_key_value_heads',
     );
-    if (ownKvHeads !== expected.kvHeads || ownHeadDim !== expected.headDim || others.length > 0)
+    if (found.kvHeads !== expected.kvHeads || found.headDim !== expected.headDim || others.length > 0)
       throw byLayer.unsupported(
-        layer,
-        `a layer with ${others[0] ?? 'heads'} of its own ("${layer}")`,
+        names.get(layer) ?? String(layer),
+        `a layer with ${others[0] ?? 'heads'} of its own ("${names.get(layer) ?? layer}")`,
         'Use a Gemma 4 as published: its layers that see all are alike, and so are the others.',
       );
   }

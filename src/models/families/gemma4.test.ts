@@ -38,7 +38,8 @@ describe('Gemma 4', () => {
     expect(cache[5]).toMatchObject(all);
     expect(cache[4]).toMatchObject({ heads: 32, kvHeads: 16, headDim: 256, window: 1024 });
     // Also as transformers 5 writes it, by layer.
-    const by = (own: object) => Object.fromEntries(Array.from({ length: 10 }, (_, i) => [6 * i + 5, own]));
+    const by = (own: object) =>
+      Object.fromEntries(Array.from({ length: 10 }, (_, i) => [String(6 * i + 5).padStart(2, '0'), own]));
     const layers = { per_layer_config: by({ head_dim: 128, num_key_value_heads: 8 }), global_head_dim: null };
     expect(read(layers).facts.cache[11]).toMatchObject({ headDim: 128, kvHeads: 8 });
     // There it leaves out what is as in the other layers, and means that by what is not there.
@@ -50,8 +51,9 @@ describe('Gemma 4', () => {
     for (const [own, name] of [
       [{ 5: { head_dim: 128 } }, '11'],
       [{ ...by({ head_dim: 128 }), 4: { head_dim: 64 } }, '4'],
-      [by({ sliding_window: 4 }), '5'],
+      [by({ sliding_window: 4 }), '11'],
       [{ 60: { head_dim: 64 } }, '60'],
+      [{ full: { head_dim: 64 } }, 'full'],
     ] as const)
       expect(() => read({ per_layer_config: own })).toThrow(
         expect.objectContaining({ code: 'model-config-unsupported', where: name }),
