@@ -105,8 +105,12 @@ export class AnswerParser {
   }: AnswerParserOptions) {
     const opened = typeof reasoning === 'string' ? null : reasoning;
     this.#frame =
-      framed?.frame?.reader({ promptEnd, reasoning: reasoning !== 'off', calls: toolFormat !== null }) ??
-      null;
+      framed?.frame?.reader({
+        promptEnd,
+        reasoning: reasoning !== 'off',
+        calls: toolFormat !== null,
+        tools,
+      }) ?? null;
     this.#reasoning = reasoning === 'off' || this.#frame !== null ? null : new ReasoningSplitter({ opened });
     this.#tools = this.#frame ?? toolFormat?.parser(tools) ?? null;
     this.#makeId = toolFormat?.callId?.bind(toolFormat) ?? callId;

@@ -13,7 +13,7 @@ import { checkDepth } from './depth.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { type Attempt, TemplateReads } from './template-reads.js';
-import { THOUGHT_MARKS, type ThoughtMarks } from './thought-marks.js';
+import { marksIn, type ThoughtMarks } from './thought-marks.js';
 import { checkToolList, toolObjects } from './tool-check.js';
 import { toolForTemplate } from './tool-schemas.js';
 
@@ -69,7 +69,7 @@ export class ChatTemplate {
         const template = compile(source, where);
         const attempt = trial(template, special);
         const reads = new TemplateReads(source, attempt);
-        const thoughts = THOUGHT_MARKS.find(({ open }) => source.includes(open)) ?? null;
+        const thoughts = marksIn(source) ?? null;
         return [name, { template, abilities: probe(attempt, source), reads, source, thoughts }];
       }),
     );

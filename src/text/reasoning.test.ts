@@ -27,6 +27,7 @@ const CASES: readonly (readonly [string, boolean, string, string, string])[] = [
   ['a block and nothing', false, '<think>a</think>', 'a', ''],
   ['a block that is never closed', false, '<think>\nOn and on \n', 'On and on', ''],
   ['a closing tag that broke off', false, '<think>\nOn and </thi', 'On and </thi', ''],
+  ["Hy3's marks", false, '<think:opensource>a</think></think:opensource>b', 'a</think>', 'b'],
   ["Seed-OSS's marks", false, '<seed:think>a</think></seed:think>b', 'a</think>', 'b'],
   ["Mistral's marks", false, '[THINK]a[1][/THINK]b', 'a[1]', 'b'],
   ["Cohere's marks", false, '<|START_THINKING|>a<|END_THINKING|>b', 'a', 'b'],

@@ -10,6 +10,8 @@ export interface ThoughtMarks {
   readonly end?: string;
   /** What has to follow `close`. Default: white space at most. */
   readonly behind?: string;
+  /** What templates have in the place of `open` that make it of parts. */
+  readonly made?: readonly string[];
 }
 
 /** Whether thoughts come before an answer: the prompt has begun them, or the model may. */
@@ -33,9 +35,21 @@ export const THOUGHT_MARKS: readonly ThoughtMarks[] = [
   { open: '<|START_THINKING|>', close: '<|END_THINKING|>' },
   // Apertus.
   { open: '<|inner_prefix|>', close: '<|inner_suffix|>' },
+  // Hy3; its preview has <think>.
+  {
+    open: '<think:opensource>',
+    close: '</think:opensource>',
+    made: ['<think{}>', ':opensource'],
+  },
   // Gemma 4.
   { open: '<|channel>thought', close: '<channel|>', tokens: ['<|channel>', '<channel|>'] },
 ];
+
+/** The marks that a template knows of. */
+export const marksIn = (template: string): ThoughtMarks | undefined =>
+  THOUGHT_MARKS.find(
+    ({ open, made }) => template.includes(open) || made?.every((part) => template.includes(part)),
+  );
 
 /**
  * The marks of a block that a prompt has opened.

@@ -101,6 +101,50 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     ],
     ['<|START_ACTION|>[]<|END_ACTION|>', ['<|START_ACTION|>[]<|END_ACTION|>']],
   ],
+  hy_v3: [
+    [
+      '<tool_calls>\n<tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n</tool_calls>',
+      [f('{"city": "Rome", "days": 2}', 'get_weather')],
+    ],
+    ['<tool_calls><tool_call>f<tool_sep></tool_call></tool_calls>', [f('{}')]],
+    [
+      'I look.<tool_calls>\n<tool_call>f<tool_sep>\n</tool_call>\n<tool_call>write<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>5 < 6\n</arg_value>\n</tool_call>\n</tool_calls>',
+      ['I look.', f('{}'), f('{"text": "5 < 6\\n"}', 'write')],
+    ],
+    [
+      '<tool_calls>\n<tool_call>write<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>cut',
+      [f('{"text": "cut', 'write')],
+    ],
+    ['A <tool_calls> is no call.', ['A <tool_calls> is no call.']],
+  ],
+  hy_v3_opensource: [
+    [
+      '<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rome</arg_value:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>',
+      [rome],
+    ],
+    ['<tool_call:opensource>f<tool_sep:opensource></tool_call:opensource>', [f('{}')]],
+    ['<tool_calls>\n<tool_call>f<tool_sep>', ['<tool_calls>\n<tool_call>f<tool_sep>']],
+  ],
+  muse_glimmer: [
+    [
+      ' to=get_weather<|message|><atem:function_calls>\n<atem:invoke name="get_weather">\n<atem:parameter name="city">Rome</atem:parameter>\n</atem:invoke>\n</atem:function_calls>',
+      [rome],
+    ],
+    [
+      ' to=f<|message|><atem:function_calls>\n<atem:invoke name="f">\n</atem:invoke>\n</atem:function_calls><|eom|><|start|>assistant to=write<|message|><atem:invoke name="write.write">\n<atem:parameter name="text"><|message, "a"</atem:parameter>\n</atem:invoke><|eom|><|start|>assistant to=user<|message|>Done.',
+      [f('{}'), f('{"text": "<|message, \\"a\\""}', 'write'), 'Done.'],
+    ],
+    [' to=user<|message|>It rains.\n <|eot|>', ['It rains.\n ']],
+    // Thoughts are asked to stay in the text, and what looks like a call in them or in what is said is none.
+    [
+      ' to=self<|message|><atem:invoke name="f"><|eom|><|start|>assistant to=user<|message|>Write <atem:invoke name="f">.',
+      [' to=self<|message|><atem:invoke name="f"><|eom|>\n\nWrite <atem:invoke name="f">.'],
+    ],
+    [
+      ' to=write<|message|><atem:function_calls>\n<atem:invoke name="write">\n<atem:parameter name="text">cut',
+      [f('{"text": "cut', 'write')],
+    ],
+  ],
   harmony: [
     [
       '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>',
@@ -335,6 +379,12 @@ describe('formats', () => {
     expect(of('<|tools_prefix|>')).toBe('apertus');
     expect(of('<|start|>assistant<|channel|>final<|message|>')).toBe('harmony');
     expect(of('', ['<|channel|>', '<|return|>'])).toBe('harmony');
+    expect(of('<|message|><atem:function_calls>\\n<atem:invoke name="\' + f')).toBe('muse_glimmer');
+    expect(of('<tool_calls><tool_call>{{ f }}<tool_sep><arg_key>')).toBe('hy_v3');
+    expect(of("{% set H = ':opensource' %}{{ '<tool_sep{}><arg_key{}>'.format(H) }}")).toBe(
+      'hy_v3_opensource',
+    );
+    expect(of('', ['<tool_sep:opensource>'])).toBe('hy_v3_opensource');
     expect(of("'<|tool_call>call:' + name")).toBe('gemma4');
     expect(of('<start_function_call>call:')).toBe('functiongemma');
     expect(of('<tool_calls><tool_call>{{ f }}\n```json')).toBe('hunyuan');
@@ -364,6 +414,8 @@ describe('formats', () => {
       ['granite', '<|tool_call|>[{"name": "write", "arguments": {"text": "'],
       ['harmony', '<|channel|>commentary to=functions.write <|constrain|>json<|message|>{"text": "'],
       ['gemma4', '<|tool_call>call:write{text:<|"|>'],
+      ['hy_v3', '<tool_calls>\n<tool_call>write<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>'],
+      ['muse_glimmer', ' to=write<|message|><atem:invoke name="write">\n<atem:parameter name="text">'],
       ['deepseek_v3', '<｜tool▁call▁begin｜>write<｜tool▁sep｜>{"text": "'],
     ] as const;
     for (const [name, begin] of texts) {

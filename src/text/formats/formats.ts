@@ -12,11 +12,13 @@ import { GRANITE } from './granite.js';
 import { HARMONY } from './harmony.js';
 import { HERMES } from './hermes.js';
 import { HUNYUAN } from './hunyuan.js';
+import { HY3, HY3_SUFFIXED } from './hy3.js';
 import { KIMI } from './kimi.js';
 import { LFM2 } from './lfm2.js';
 import { LLAMA3_JSON } from './llama3-json.js';
 import { MINIMAX } from './minimax.js';
 import { MISTRAL } from './mistral.js';
+import { MUSE_GLIMMER } from './muse-glimmer.js';
 import { PHI4_MINI } from './phi4-mini.js';
 import { PYTHONIC } from './pythonic.js';
 import { QWEN3_CODER, SEED_OSS } from './qwen3-coder.js';
@@ -25,6 +27,9 @@ import type { FormatClues, ToolFormat } from './tool-format.js';
 /** All formats. The first that a model shows is taken: those with more particular marks come first. */
 export const TOOL_FORMATS: ToolFormat[] = [
   HARMONY,
+  MUSE_GLIMMER,
+  HY3_SUFFIXED,
+  HY3,
   SEED_OSS,
   QWEN3_CODER,
   GLM,

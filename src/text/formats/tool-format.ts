@@ -43,6 +43,8 @@ export interface FrameReaderOptions {
   readonly reasoning: boolean;
   /** The same of calls. */
   readonly calls: boolean;
+  /** The request's tools. */
+  readonly tools: readonly unknown[];
 }
 
 /** What a grammar of a framed answer is made of. */

@@ -39,6 +39,19 @@ const WRITTEN: readonly (readonly [format: string, template: string, text: strin
     '',
     '<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key><arg_value>2</arg_value></tool_call>',
   ],
+  ...['', ':opensource'].map((suffix): [string, string, string] => [
+    suffix === '' ? 'hy_v3' : 'hy_v3_opensource',
+    '',
+    '<tool_calls>\n<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>ping<tool_sep>\n</tool_call>\n</tool_calls>'.replaceAll(
+      '>',
+      `${suffix}>`,
+    ),
+  ]),
+  [
+    'muse_glimmer',
+    '',
+    ' to=weather<|message|><atem:function_calls>\n<atem:invoke name="weather">\n<atem:parameter name="city">Rome</atem:parameter>\n<atem:parameter name="days">2</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|><|start|>assistant to=ping<|message|><atem:function_calls>\n<atem:invoke name="ping">\n</atem:invoke>\n</atem:function_calls>',
+  ],
   [
     'minimax_m2',
     '',

@@ -1,0 +1,64 @@
+/** Whole answers of Muse Glimmer, read however they are cut. */
+import { describe, expect, it } from 'vitest';
+import { addToolCalls, answerParsers, type ToolCall } from '../answer-parser.js';
+import { MUSE_GLIMMER } from './muse-glimmer.js';
+
+const tools = [
+  { type: 'function', function: { name: 'f', parameters: { properties: { a: { type: 'integer' } } } } },
+];
+const PROMPT = '<|eot|><|start|>assistant';
+
+function read(pieces: readonly string[], request: object, prompt: string) {
+  const parser = answerParsers(request, prompt, MUSE_GLIMMER)();
+  const calls: ToolCall[] = [];
+  let [text, reasoning] = ['', ''];
+  for (const piece of [...pieces.map((one) => parser.push(one)), parser.end()]) {
+    text += piece.text;
+    reasoning += piece.reasoning;
+    addToolCalls(calls, piece.toolCalls);
+  }
+  return { text, reasoning, calls: calls.map((call) => call.function) };
+}
+
+function expectRead(answer: string, expected: object, request: object = { tools }, prompt = PROMPT): void {
+  const whole = { text: '', reasoning: '', calls: [], ...expected };
+  for (let i = 0; i <= answer.length; i++)
+    expect(read([answer.slice(0, i), answer.slice(i)], request, prompt), `cut at ${i}`).toEqual(whole);
+  expect(read(answer.split(''), request, prompt)).toEqual(whole);
+}
+
+const think = (text: string): string => ` to=self<|message|>${text}<|eom|><|start|>assistant`;
+const say = (text: string): string => ` to=user<|message|>${text}`;
+const call = (a: number, name = 'f'): string =>
+  ` to=${name}<|message|><atem:function_calls>\n<atem:invoke name="${name}">\n<atem:parameter name="a">${a}</atem:parameter>\n</atem:invoke>\n</atem:function_calls>`;
+const called = (a: number) => ({ name: 'f', arguments: `{"a": ${a}}` });
+
+describe('Muse Glimmer', () => {
+  it('has thoughts, calls and what is said in messages of their own', () => {
+    expectRead(`${think('Rome?')}${say('It rains. < |')}`, { reasoning: 'Rome?', text: 'It rains. < |' });
+    expectRead(`${think('A')}${call(1)}<|eom|><|start|>assistant${think('B')}${call(2, 'f.f')}`, {
+      reasoning: 'A\n\nB',
+      calls: [called(1), { ...called(2), name: 'f.f' }].map((one) => ({ ...one, name: 'f' })),
+    });
+    // A call that is thought of, or spoken of, is none.
+    expectRead(`${think(call(1).slice(18))}${say('<atem:invoke name="f">')}`, {
+      reasoning: call(1).slice(18),
+      text: '<atem:invoke name="f">',
+    });
+  });
+
+  it('goes on from where the prompt has begun a message', () => {
+    const begun = `${PROMPT} to=self<|message|>Let me`;
+    expectRead(`see.<|eom|><|start|>assistant${say('Yes.')}`, { reasoning: 'see.', text: 'Yes.' }, {}, begun);
+    expect(MUSE_GLIMMER.frame!.begins(PROMPT)).toBe('message');
+    expect(MUSE_GLIMMER.frame!.begins(begun)).toBe('thoughts');
+  });
+
+  it('keeps in the text what is not to be taken apart', () => {
+    const written = `${think('Rome?')}${call(1)}`;
+    const text = call(1);
+    expectRead(written, { reasoning: 'Rome?', text }, { tools, parseToolCalls: false });
+    const two = `${call(1)}<|eom|><|start|>assistant${call(2)}`;
+    expectRead(two, { calls: [called(1)] }, { tools, parallelToolCalls: false });
+  });
+});
