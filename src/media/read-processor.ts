@@ -5,6 +5,7 @@ import { readGemma4Processor, readGemma4UnifiedProcessor } from './gemma4-proces
 import { readGlm4vVideoProcessor, readGlm46vVideoProcessor } from './glm-video-processor.js';
 import { readLfm2VlProcessor } from './lfm2-vl-processor.js';
 import { readMuseGlimmerProcessor } from './muse-glimmer-processor.js';
+import { readMuseGlimmerVideoProcessor } from './muse-glimmer-video-processor.js';
 import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput, VideoProcessor } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
@@ -60,6 +61,7 @@ const VIDEO_PROCESSORS = {
   Qwen3VLVideoProcessor: readQwen3VideoProcessor,
   Glm4vVideoProcessor: readGlm4vVideoProcessor,
   Glm46VVideoProcessor: readGlm46vVideoProcessor,
+  MuseGlimmerVideoProcessor: readMuseGlimmerVideoProcessor,
 } as const satisfies Readonly<Record<string, ReadVideoProcessor>>;
 
 /** Where processors of videos are described. */

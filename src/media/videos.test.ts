@@ -18,6 +18,10 @@ interface Packed {
       glm46v: number[],
     ])[];
     readonly sizes: readonly (readonly [number, number, number, [number, number], [number, number]])[];
+    readonly muse: {
+      readonly frames: readonly (readonly [total: number, fps: number, taken: number[]])[];
+      readonly sizes: readonly (readonly [width: number, height: number, sides: [number, number]])[];
+    };
   };
   readonly animations: readonly {
     readonly name: string;
@@ -60,6 +64,20 @@ describe('processors of videos', () => {
       expect(sides(qwen3, 16)).toEqual(third);
     },
   );
+
+  it('of Muse Glimmer take the frames of the reference, as large', () => {
+    const muse = readVideoProcessor({}, 'MuseGlimmerVideoProcessor', { patchSize: 14, mergeSize: 2 });
+    for (const [total, fps, taken] of sampling.muse.frames) expect(muse.sample(total, fps)).toEqual(taken);
+    for (const [width, height, sides] of sampling.muse.sizes) {
+      const { rows, cols } = muse.grid(2, width, height);
+      expect([rows * 14, cols * 14]).toEqual(sides);
+    }
+    const tower = { patchSize: 14, mergeSize: 2 };
+    const times = { frame_timestamp_format: '{timestamp} s' };
+    expect(() => readVideoProcessor(times, 'MuseGlimmerVideoProcessor', tower)).toThrow(
+      expect.objectContaining({ code: 'invalid-preprocessor', where: 'frame_timestamp_format' }),
+    );
+  });
 
   it('of GLM count a last frame that stands twice', () => {
     for (const glm of glms) {

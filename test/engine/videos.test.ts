@@ -11,7 +11,7 @@ import type { EngineOptions } from '../../src/engine/types.js';
 import { VisionEncoder } from '../../src/engine/vision/encoder.js';
 import type { PatchedImage } from '../../src/engine/vision/patched-image.js';
 import type { RgbImage } from '../../src/media/image.js';
-import { readVideoProcessor } from '../../src/media/read-processor.js';
+import { readVideoProcessor, VIDEO_FILE } from '../../src/media/read-processor.js';
 import { loadModel } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 import { rotaryPlaces } from '../../src/models/vision/positions.js';
@@ -20,7 +20,7 @@ import { type DeviceSpec, featureBound, kernelDevices } from '../devices/devices
 import { relativeError } from '../devices/numbers.js';
 import { readPacked } from '../fixtures/read-packed.js';
 import { picture } from '../setup/picture.js';
-import { floats } from './vision-fixtures.js';
+import { floats, readJson } from './vision-fixtures.js';
 import { LAYOUTS, layOut } from './vision-layouts.js';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -30,6 +30,7 @@ const FOLDERS: Readonly<Record<string, string>> = {
   'qwen3-vl': join(ROOT, 'test/fixtures/vision-families/qwen3-vl'),
   'qwen3.5-vl': join(ROOT, 'test/fixtures/vision-families/qwen3.5-vl'),
   glm4v: join(ROOT, 'test/fixtures/vision-families/glm4v'),
+  'muse-glimmer': join(ROOT, 'test/fixtures/vision-families/muse-glimmer'),
 };
 
 interface Tower {
@@ -43,6 +44,8 @@ interface Answer {
   readonly videos: readonly (readonly [width: number, height: number, frames: number, fps: number])[];
   readonly images: readonly (readonly [number, number])[];
   readonly ids: readonly number[];
+  /** Hashes of both frames of each pair. */
+  readonly pixels: readonly (readonly [string, string])[];
   readonly grids: readonly (readonly [number, number, number])[];
   readonly positions?: readonly number[][];
   readonly stock?: boolean;
@@ -176,6 +179,22 @@ describe.each(Object.keys(answers))('%s', (name) => {
     },
   );
 });
+
+it.each(answers['muse-glimmer']!.map((one) => [JSON.stringify(one.videos), one] as const))(
+  'muse-glimmer: videos of %s have the pixels of the reference',
+  (_, { videos, pixels }) => {
+    const config = readJson(FOLDERS['muse-glimmer']!, VIDEO_FILE);
+    const processor = readVideoProcessor(config, 'MuseGlimmerVideoProcessor', { patchSize: 4, mergeSize: 2 });
+    const got = videos.flatMap(([width, height, count, fps], i) => {
+      const all = shots(width, height, count, SEED + 7 * i);
+      const taken = processor.sample(count, fps);
+      const grid = processor.grid(taken.length, width, height);
+      const hashes = taken.map((at) => sha(processor.patches(all[at]!, grid)));
+      return Array.from({ length: taken.length / 2 }, (__, pair) => hashes.slice(2 * pair, 2 * pair + 2));
+    });
+    expect(got).toEqual(pixels);
+  },
+);
 
 describe('places of videos', () => {
   it.each(answers['demo-vision']!.map((one, i) => [i, one] as const))(

@@ -3,10 +3,13 @@
 import type { ConfigFields } from '../config-fields.js';
 import type { VisionFamily } from './family.js';
 import { type MuseGlimmerTowerConfig, museGlimmerTower } from './muse-glimmer-tower.js';
+import { tenths } from './qwen-vision.js';
+import type { PromptPiece, VideoDefinition } from './tower.js';
 import { onlyAs, readActivation, readHeads } from './tower-fields.js';
+import { FILM } from './tower-weights.js';
 
 /** Ids are those of the config class. */
-const IMAGE_TOKEN = 200_092;
+const [IMAGE_TOKEN, VIDEO_TOKEN] = [200_092, 200_091];
 const [WINDOW, FULL] = ['window_attention', 'full_attention'];
 /** Of the norms in blocks, whatever the config says. */
 const BLOCK_EPS = 1e-5;
@@ -35,10 +38,28 @@ export const museGlimmer: VisionFamily = {
       axes: false,
       placeholder: null,
       pieces: ({ rows, cols }) => ['<|image_start|>', (rows * cols) / mergeSize ** 2, '<|image_end|>'],
+      video: config.frames === FILM ? readVideo(fields, mergeSize ** 2) : null,
       identity: config,
     };
   },
 };
+
+/** Two frames at a time, the time of the first in words before them. */
+function readVideo(fields: ConfigFields, tokens: number): VideoDefinition {
+  return {
+    token: fields.count('video_token_id', VIDEO_TOKEN, 0),
+    processors: ['MuseGlimmerVideoProcessor'],
+    tells: 'first',
+    marks: null,
+    time: null,
+    pieces: ({ rows, cols }, seconds) =>
+      seconds.flatMap((at, pair): PromptPiece[] => [
+        `${pair === 0 ? '<|vid_start|>' : '<|vid_frame_separator|>'}Time: ${tenths(at)}s`,
+        (rows * cols) / tokens,
+        ...(pair === seconds.length - 1 ? ['<|vid_end|>'] : []),
+      ]),
+  };
+}
 
 /** MuseGlimmerVisionConfig. */
 function readTower(fields: ConfigFields): Omit<MuseGlimmerTowerConfig, 'inner' | 'activation' | 'width'> {
