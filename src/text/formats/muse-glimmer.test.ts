@@ -1,5 +1,9 @@
 /** Whole answers of Muse Glimmer, read however they are cut. */
 import { describe, expect, it } from 'vitest';
+import { compileGrammar } from '../../grammar/compile.js';
+import { Budget } from '../../grammar/limits.js';
+import { Matcher, type ParserState } from '../../grammar/matcher.js';
+import { type AnswerAsk, answerGrammar } from '../answer-grammar.js';
 import { addToolCalls, answerParsers, type ToolCall } from '../answer-parser.js';
 import { MUSE_GLIMMER } from './muse-glimmer.js';
 
@@ -60,5 +64,46 @@ describe('Muse Glimmer', () => {
     expectRead(written, { reasoning: 'Rome?', text }, { tools, parseToolCalls: false });
     const two = `${call(1)}<|eom|><|start|>assistant${call(2)}`;
     expectRead(two, { calls: [called(1)] }, { tools, parallelToolCalls: false });
+  });
+
+  it('is held to messages with calls or a form that fit', () => {
+    const marks = ['<|start|>', '<|message|>', '<|eom|>'];
+    const clues = {
+      template: '',
+      idOf: (token: string) => (marks.includes(token) ? 1000 + marks.indexOf(token) : undefined),
+      hasToken: (token: string) => marks.includes(token),
+    };
+    const allows = (asked: Partial<AnswerAsk>, answer: string): boolean => {
+      const whole = { ask: null, tools: null, thoughts: null, frame: 'muse_glimmer', ...asked };
+      const matcher = new Matcher(compileGrammar(answerGrammar(whole, clues, new Budget())));
+      let state: ParserState | null = matcher.start;
+      for (const part of answer.split(/(<\|\w+\|>)/)) {
+        const id = clues.idOf(part);
+        if (id !== undefined) state = state && matcher.stepToken(state, id);
+        else for (const byte of Buffer.from(part)) state = state && matcher.step(state, byte);
+      }
+      return state?.done ?? false;
+    };
+    const thoughts = { state: 'allowed', marks: MUSE_GLIMMER.frame!.thoughts } as const;
+    const ask = { kind: 'choice', choices: ['yes'] } as const;
+    expect(allows({ ask, thoughts }, `${think('no')}${say('yes')}`)).toBe(true);
+    expect(allows({ ask, thoughts }, say('no'))).toBe(false);
+    expect(allows({ ask }, `${think('no')}${say('yes')}`)).toBe(false);
+    const f = {
+      name: 'f',
+      schema: '{"properties":{"a":{"const":1}},"required":["a"]}',
+      strict: true,
+      where: '',
+    };
+    const required = {
+      tools: { format: 'muse_glimmer', tools: [f], required: true, several: true },
+      thoughts,
+    };
+    const two = `${call(1)}<|eom|><|start|>assistant${call(1)}`;
+    expect(allows(required, `${think('no')}${two}`)).toBe(true);
+    expect(allows(required, call(2))).toBe(false);
+    expect(allows(required, call(1, 'g'))).toBe(false);
+    expect(allows(required, say('yes'))).toBe(false);
+    expect(allows({ ...required, tools: { ...required.tools, required: false } }, say('Rain.'))).toBe(true);
   });
 });
