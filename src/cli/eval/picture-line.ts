@@ -24,15 +24,16 @@ export function withPictures(line: Line): Line {
  */
 export function checkPictures(line: Line, place: string): void {
   if (!hasImages(line)) return;
-  const { images, question } = line;
+  const { images, question, answer, expected } = line;
   if (typeof question !== 'string') throw invalid(place, 'has images and no question');
+  if (typeof answer !== 'string' && expected === undefined) throw invalid(place, 'has images and no answer');
   if (!Array.isArray(images) || images.length === 0)
     throw invalid(`${place} images`, 'is no list of pictures, or an empty one');
   images.forEach((image: unknown, i) => {
     const where = `${place} images[${i}].png_base64`;
     const base64 = (image as { readonly png_base64?: unknown } | null)?.png_base64;
     if (typeof base64 !== 'string' || base64 === '') throw invalid(where, 'is no PNG in base64');
-    checkImage(dataUrlBytes(urlOf(base64), where), {}, where);
+    checkImage(bytesOf(base64, where), {}, where);
   });
 }
 
@@ -45,8 +46,21 @@ export function atPlace(
   const { code, message, kind, fix } = error;
   const image = pictures ? PART.exec(error.where ?? '')?.[1] : undefined;
   const where = image === undefined ? place : `${place} images[${image}].png_base64`;
-  const text = image === undefined ? `${place}: ${message}` : message.replace(error.where!, () => where);
+  const named = image !== undefined && message.includes(error.where!);
+  const text = named ? message.replace(error.where!, () => where) : `${place}: ${message}`;
   return new KvantError(code, text, { kind, where, ...(fix === undefined ? {} : { fix }), cause: error });
+}
+
+/** Errors: `invalid-image-url`. */
+function bytesOf(base64: string, where: string): Uint8Array {
+  try {
+    return dataUrlBytes(urlOf(base64), where);
+  } catch (error) {
+    if (!(error instanceof KvantError)) throw error;
+    const { code, message, kind } = error;
+    const fix = 'Write the bytes of the file in base64: no line ends, and no “data:” before them.';
+    throw new KvantError(code, message, { kind, where, fix, cause: error });
+  }
 }
 
 const PART = /^messages\[0\]\.content\[(\d+)\]\.image_url(?:\.url)?$/;

@@ -98,12 +98,27 @@ describe('question sets', () => {
     await expect(read('{"messages": [], "answer": ""}', '', seen(images))).rejects.toMatchObject(error);
   });
 
-  it('refuses pictures without a question', async () => {
-    const line = JSON.stringify({ images: [{ png_base64: png }], messages: [], answer: '' });
-    await expect(read(line)).rejects.toMatchObject({
-      message: expect.stringContaining('set.jsonl:1 has images and no question'),
-    });
+  it('refuses pictures without a question, or without an answer', async () => {
+    for (const [line, what] of [
+      [{ messages: [], answer: '' }, 'question'],
+      [{ question: 'What?' }, 'answer'],
+    ] as const)
+      await expect(read(JSON.stringify({ images: [{ png_base64: png }], ...line }))).rejects.toMatchObject({
+        code: 'invalid-question-set',
+        message: expect.stringContaining(`set.jsonl:1 has images and no ${what}`),
+      });
   });
+
+  it.each([`data:image/png;base64,${png}`, `${png.slice(0, 40)}\n${png.slice(40)}`])(
+    'says how a file writes a picture, where it has %j',
+    async (given) => {
+      const error = {
+        code: 'invalid-image-url',
+        fix: expect.stringContaining('no line ends, and no “data:”'),
+      };
+      await expect(read(seen([{ png_base64: given }]))).rejects.toMatchObject(error);
+    },
+  );
 
   it('tells what the engine says of a question in the place of its line', () => {
     const of = (where: string) =>
@@ -120,6 +135,15 @@ describe('question sets', () => {
       fix: 'Mend it.',
       where: image,
       message: `${image} is broken.`,
+    });
+    // Of what is said of the request as a whole the line is named.
+    const many = new KvantError('too-many-images', 'The request has 17 pictures.', {
+      kind: 'invalid-request',
+      where: part,
+    });
+    expect(atPlace(many, { place: 's.jsonl:7', pictures: true })).toMatchObject({
+      where: image,
+      message: 's.jsonl:7: The request has 17 pictures.',
     });
     expect(told(part, false)).toMatchObject({ where: 's.jsonl:7', message: `s.jsonl:7: ${part} is broken.` });
     expect(told('messages', true)).toMatchObject({
