@@ -7,7 +7,7 @@ import type { Device, Matrix } from '../../src/device/device.js';
 import type { MatrixFormat, MatrixSource } from '../../src/device/weights.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
-import { record, stepOf, withProgram } from './run.js';
+import { runOnce } from './run.js';
 import { randomMatrix, vectorSource } from './sources.js';
 
 const f32: MatrixFormat = { kind: 'float', dtype: 'f32' };
@@ -88,25 +88,12 @@ describe.each(kernelDevices)('experts on $name', (spec: DeviceSpec) => {
   const oneKernel = spec.kind === 'cpu' || spec.slow || spec.bitwise || spec.precision === 'reference';
   const counts = spec.slow ? [2, 7, 33] : [2, 3, 5, 17, 33, 50, 200, 256];
 
-  const run = async (
-    { gateUp, down }: Stacks,
-    x: Float32Array,
-    route: Float32Array,
-  ): Promise<Float32Array> => {
-    const rows = x.length / COLS;
-    const { graph, tensors } = record((ops) => {
-      const own = ops.input('tokens', COLS);
-      const chosen = ops.input('tokens', 2 * K);
-      const y = ops.experts(own, chosen, { count: COUNT, activation: 'silu', gateUp, down, residual: null });
-      return { own, chosen, y: ops.keep(y) };
+  const run = (stacks: Stacks, x: Float32Array, route: Float32Array): Promise<Float32Array> =>
+    runOnce(device, x.length / COLS, { cols: COLS, data: x }, (_, t) => t, {
+      cols: 2 * K,
+      data: route,
+      use: (ops, t, e) => ops.experts(t, e, { count: COUNT, activation: 'silu', ...stacks, residual: null }),
     });
-    return withProgram(device, graph, null, async (program) => {
-      program.write(tensors.own, x);
-      program.write(tensors.chosen, route);
-      await program.submit(stepOf([rows]));
-      return program.read(tensors.y, rows);
-    });
-  };
 
   it.each(FORMATS)('a row is itself at every place: %j', async (format) => {
     const stacks = await stacksOf(device, randomSources(format));

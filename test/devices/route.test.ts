@@ -117,9 +117,22 @@ describe.each(devices)('route on $name', (spec: DeviceSpec) => {
       expect(got.slice(0, k)).toEqual(want.slice(0, k));
       for (let i = k; i < 2 * k; i++) expect(Math.abs(got[i]! / want[i]! - 1)).toBeLessThan(2e-5);
     }
-    // Alone a row has the bits it has in company.
-    const alone = await run(1, data.slice(5 * experts, 6 * experts));
+    // Alone a row has the bits it has in company, at any place, of few rows and of many.
+    const own = data.slice(5 * experts, 6 * experts);
+    const alone = await run(1, own);
     expect(alone).toEqual(out.slice(5 * 2 * k, 6 * 2 * k));
+    for (const [count, parity] of [
+      [rows, 0],
+      [spec.slow ? 70 : 200, 1],
+    ] as const) {
+      const beside = random.normals(count * experts, 2);
+      for (let r = parity; r < count; r += 2) beside.set(own, r * experts);
+      const found = await run(count, beside);
+      for (let r = parity; r < count; r += 2)
+        expect(found.slice(r * 2 * k, (r + 1) * 2 * k), `row ${r} of ${count}`).toEqual(alone);
+    }
+    // Ids go up: what experts made is added up in their order.
+    for (let i = 1; i < k; i++) expect(alone[i]!).toBeGreaterThan(alone[i - 1]!);
   });
 
   it('gives ties to the lower id, and ids of experts to a row of NaN', async () => {

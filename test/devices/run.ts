@@ -98,7 +98,8 @@ export async function runOnce(
   try {
     program.write(recorded.tensors.x, input.data);
     if (extra !== undefined && recorded.tensors.e !== null) program.write(recorded.tensors.e, extra.data);
-    await program.submit(rowsStep(rows));
+    // More rows than sequences are tokens of one.
+    await program.submit(rows > LIMITS.maxSequences ? stepOf([rows]) : rowsStep(rows));
     return await program.read(recorded.tensors.y, rows);
   } finally {
     await program.dispose();
