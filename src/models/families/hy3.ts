@@ -34,6 +34,8 @@ const MIXTURE: MixtureTraits = {
 };
 
 function readConfig(fields: ConfigFields, architecture: string): MixtureConfig {
+  if (!fields.flag('qk_norm', true))
+    throw fields.unsupported('qk_norm', '"qk_norm": false in a Hy3', 'Use a Hy3 as published.');
   const config = readDecoderConfig(fields, architecture, TRAITS);
   const names = {
     count: ['num_experts', 'num_local_experts'],
