@@ -123,4 +123,34 @@ describe('demo-vision', () => {
     const error = await engine.chat({ messages: many }).result.catch((reason: unknown) => reason);
     expect(error).toMatchObject({ code: 'too-many-images', where: 'messages[0].content[16].image' });
   });
+
+  it('refuses more tokens of pictures than there is room for, before any is encoded', async () => {
+    const image = Buffer.from(cases[1]!.images[0]!.png_base64, 'base64');
+    const options = { device: 'cpu', worker: false, threads: 2, maxContext: 256 } as const;
+    const refused = async (count: number, imageCacheBytes?: number): Promise<unknown> => {
+      await using small = await Engine.load(MODEL, {
+        ...options,
+        ...(imageCacheBytes === undefined ? {} : { imageCacheBytes }),
+      });
+      const content = [...Array.from({ length: count }, () => ({ type: 'image', image }))];
+      const error: unknown = await small
+        .chat({ messages: [{ role: 'user', content }] })
+        .result.catch((e) => e);
+      expect((await small.stats()).features).toMatchObject({ encoded: 0, references: 0 });
+      return error;
+    };
+    // Of 64 tokens each: the text makes it too much, the pictures alone do, what is kept for them is too small.
+    const fix = (text: string): unknown => expect.stringContaining(text);
+    const messages = { where: 'messages', status: 400 };
+    const tooLong = { code: 'context-length-exceeded', ...messages, fix: fix('Shorten the messages') };
+    expect(await refused(4)).toMatchObject(tooLong);
+    const at = 'messages[0].content[4].image';
+    expect(await refused(5)).toMatchObject({
+      code: 'image-too-large',
+      where: at,
+      fix: fix('fewer or smaller'),
+    });
+    const noRoom = { code: 'image-too-large', ...messages, fix: fix('larger imageCacheBytes') };
+    expect(await refused(1, 32 * 1024)).toMatchObject(noRoom);
+  });
 });

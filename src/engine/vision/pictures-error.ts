@@ -30,7 +30,11 @@ export function picturesError(
   return new KvantError(
     'image-too-large',
     `The pictures of the request are ${tokens} tokens together; there is room for ${rows}.`,
-    { kind: 'invalid-request', where: 'messages', fix: 'Send fewer or smaller pictures.' },
+    {
+      kind: 'invalid-request',
+      where: 'messages',
+      fix: 'Send fewer or smaller pictures, or start the engine with a larger imageCacheBytes.',
+    },
   );
 }
 
