@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -7,6 +7,8 @@ import { locateModel } from '../../src/engine/model-location.js';
 it('takes a folder as it is, and nothing else for one', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'kvant-location-'));
   try {
+    await expect(locateModel(folder, {})).rejects.toMatchObject({ code: 'weights-none' });
+    await writeFile(join(folder, 'config.json'), '{}');
     expect(await locateModel(folder, {})).toBe(folder);
     const offline = { offline: true, cacheDir: join(folder, 'cache') };
     // A revision is of a hub model: the folder of that name is another.

@@ -80,7 +80,7 @@ describe('a tiny Mistral with a window of 64', () => {
     expect(again.cached).toBeGreaterThanOrEqual(384);
     // What begins like it finds nothing: all is computed, and the end is lost.
     const short = await asker.ask(PROMPTS[10]!);
-    expect(short).toEqual({ ids: expected[10], cached: 0 });
+    expect(short).toMatchObject({ ids: expected[10], cached: 0 });
     await asker.ask(tokens(300));
     expect((await asker.ask(long)).ids).toEqual(expected.at(-1));
   });
