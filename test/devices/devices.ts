@@ -107,11 +107,11 @@ export const inPairs = ({ slow, name }: DeviceSpec): boolean =>
 
 /**
  * Relative error that the features of a tower may have. Where sums have no one order, a GPU takes matrices of halves. Of Gemma 4, whose
- * scores are not divided by √headDim, they lose most: up to 4.9e-3 on an H100.
+ * scores are not divided by √headDim, they lose most: up to 7.1e-3 on an H100, others up to 2.1e-3.
  */
 export function featureBound({ kind, precision, bitwise }: DeviceSpec, family = ''): number {
   if (!realGpu || kind !== 'webgpu' || precision !== 'default' || bitwise) return 1e-5;
-  return family.includes('gemma4') ? 6e-3 : 2e-3;
+  return family.includes('gemma4') ? 1e-2 : 3e-3;
 }
 
 /** All combinations of the axes, or a cover in which every pair of values meets at least once. */
