@@ -164,6 +164,12 @@ export interface ProgramLimits {
   readonly maxTokens: number;
   /** Most rows whose logits are wanted in one step. */
   readonly maxOutputs: number;
+  /**
+   * Fewer tokens or outputs have the kernels of so many, where a device has several: rows then have the same bits with few others as with many.
+   * Default: 1.
+   */
+  readonly leastTokens?: number;
+  readonly leastOutputs?: number;
   /** Most sequences in one step. */
   readonly maxSequences: number;
   /** Longest context of a sequence, in tokens. */

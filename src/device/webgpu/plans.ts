@@ -43,12 +43,13 @@ export class Plans {
 
   /** The plan for so many tokens and outputs, made if it is not there yet. */
   get(tokens: number, outputs: number, buffers: PlanBuffers): Plan {
+    const { maxTokens, maxOutputs, leastTokens = 1, leastOutputs = 1 } = this.#limits;
     // Without outputs the launches of one have no workgroups, and are left out.
     const bucket: Bucket = {
-      tokens: bucketOf(tokens, this.#limits.maxTokens),
-      outputs: Math.max(1, bucketOf(outputs, this.#limits.maxOutputs)),
+      tokens: tokens === 0 ? 0 : bucketOf(Math.max(tokens, leastTokens), maxTokens),
+      outputs: outputs === 0 ? 1 : bucketOf(Math.max(outputs, leastOutputs), maxOutputs),
     };
-    const key = bucket.tokens * (this.#limits.maxOutputs + 1) + bucket.outputs;
+    const key = bucket.tokens * (maxOutputs + 1) + bucket.outputs;
     let plan = this.#plans.get(key);
     if (plan === undefined) {
       const { pipelines, onPlan } = this.#host;
