@@ -7,7 +7,7 @@ import { LIMITS, record, rowsStep, runOnce, stepOf, withProgram } from '../../..
 import { randomMatrix, vectorSource } from '../../../test/devices/sources.js';
 import { held } from '../../../test/setup/held.js';
 import { openAdapter, openTestDevice, realGpu } from '../../../test/setup/swiftshader.js';
-import type { Program } from '../device.js';
+import type { Program, ProgramLimits } from '../device.js';
 import type { KvPoolSpec } from '../kv.js';
 import { makeRopeTable } from '../rope.js';
 import type { StepInputs } from '../step.js';
@@ -82,7 +82,10 @@ describe('WebGpuDevice', () => {
   });
 
   /** A model of one layer that samples, and its pool. */
-  async function tinyModel(d: WebGpuDevice): Promise<{ program: Program; pool: GpuKvPool }> {
+  async function tinyModel(
+    d: WebGpuDevice,
+    least: Partial<ProgramLimits> = {},
+  ): Promise<{ program: Program; pool: GpuKvPool }> {
     const random = new Random(9);
     const load = (rows: number, cols: number, use: 'linear' | 'both' = 'linear'): Promise<GpuMatrix> => {
       const format: MatrixFormat =
@@ -122,7 +125,7 @@ describe('WebGpuDevice', () => {
       const y = ops.linear(gated, down, attended);
       ops.sample(ops.linear(ops.rmsNorm(ops.selectOutputs(y), norm, 1e-6), table));
     });
-    const program = await d.compile(graph, { ...LIMITS, maxTokens: 8, maxContext: 64 }, pool);
+    const program = await d.compile(graph, { ...LIMITS, maxTokens: 8, maxContext: 64, ...least }, pool);
     return { program, pool };
   }
 
@@ -155,6 +158,17 @@ describe('WebGpuDevice', () => {
     expect(d.stats().buffers).toBeLessThan(loaded);
     // What is left is the weights: 5 matrices (4 with metas) and 2 vectors.
     expect(d.stats().buffers - start.buffers).toBe(5 + 4 + 2);
+  });
+
+  it('has one plan for all numbers of rows below the least', async () => {
+    const { device: d } = await device();
+    const { program, pool } = await tinyModel(d, { leastTokens: 4, leastOutputs: 4 });
+    for (const tokens of [1, 2, 3, 4]) await program.prepare(tokens, 1);
+    expect(d.stats().plans).toBe(1);
+    await program.prepare(8, 1);
+    expect(d.stats().plans).toBe(2);
+    await program.dispose();
+    pool.dispose();
   });
 
   it('makes a plan in the step that first wants it, and the result is the same', async () => {
