@@ -1,7 +1,18 @@
 /** The tiny checkpoints, as the repository has them: scripts/fixtures/checkpoints.mjs. */
-import { mkdtempSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { brotliCompressSync } from 'node:zlib';
 import { afterAll, expect, it } from 'vitest';
 import { packed, unpack, unpacked } from '../../scripts/fixtures/checkpoints.mjs';
@@ -59,4 +70,31 @@ it('unpacks lists of tensors', () => {
   writeFileSync(`${index}.br`, brotliCompressSync(text));
   unpack([folder]);
   expect(readFileSync(index, 'utf8')).toBe(text);
+});
+
+it('keeps a file that models beside each other have in common once, with the first of them', () => {
+  const models = join(folder, 'models');
+  const [first, second] = ['a', 'b'].map((name) => join(models, name, 'model.safetensors'));
+  const pack = (...names: string[]): void => {
+    const script = fileURLToPath(new URL('../../scripts/fixtures/checkpoints.mjs', import.meta.url));
+    execFileSync(process.execPath, [script, 'pack', ...names.map((name) => join(models, name))]);
+  };
+  for (const name of ['a', 'b']) mkdirSync(join(models, name), { recursive: true });
+  for (const at of [first!, second!]) writeFileSync(at, checkpoint('BF16', 2, 7));
+  pack('b', 'a');
+  pack('b');
+  expect(existsSync(`${first}.br`)).toBe(true);
+  expect(existsSync(`${second}.br`)).toBe(false);
+  expect(readFileSync(`${second}.same`, 'utf8')).toBe('../a/model.safetensors.br\n');
+  for (const at of [first!, second!]) rmSync(at);
+  unpack([models]);
+  expect(readFileSync(first!)).toEqual(checkpoint('BF16', 2, 7));
+  expect(readFileSync(second!)).toEqual(checkpoint('BF16', 2, 7));
+
+  writeFileSync(second!, checkpoint('BF16', 2, 8));
+  pack('b');
+  expect(existsSync(`${second}.same`)).toBe(false);
+  rmSync(second!);
+  unpack([models]);
+  expect(readFileSync(second!)).toEqual(checkpoint('BF16', 2, 8));
 });
