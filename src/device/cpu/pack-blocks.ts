@@ -6,6 +6,13 @@ import {
   HEAD_HALVES,
   HEAD_NONE,
   HEAD_PAIRS,
+  STORED_MXFP4,
+  STORED_Q4_0,
+  STORED_Q4_1,
+  STORED_Q4_K,
+  STORED_Q5_K,
+  STORED_Q6_K,
+  STORED_Q8_0,
   TAIL_BYTE,
   TAIL_HALVES,
   TAIL_PAIRS,
@@ -63,6 +70,18 @@ const LUT4_METAS = {
   'f16-i8': { head: HEAD_HALVES, tail: TAIL_BYTE, unit: CHUNK, shifted: true },
   'f32-e4m3': { head: HEAD_NONE, tail: TAIL_TWO_BYTES, unit: CHUNK, shifted: false },
 } as const;
+
+/** Types whose blocks are packed as they are stored; others are taken apart into arrays first. */
+const STORED_KINDS: Partial<Record<StoredRows['type'], number>> = {
+  Q4_0: STORED_Q4_0,
+  Q4_1: STORED_Q4_1,
+  Q8_0: STORED_Q8_0,
+  MXFP4: STORED_MXFP4,
+  IQ4_NL: STORED_Q4_0,
+  Q4_K: STORED_Q4_K,
+  Q5_K: STORED_Q5_K,
+  Q6_K: STORED_Q6_K,
+};
 
 /** Where the arrays of a batch of rows lie in scratch. */
 interface Places {
@@ -154,8 +173,9 @@ export class BlockPacker {
       if (type === 'floats') {
         here(places.data);
         this.#pack(some, places);
-      } else if (type === 'Q4_0' || type === 'Q4_1' || type === 'IQ4_NL') {
-        this.#packNibbles(here(places.stored), some, type === 'Q4_1', places);
+      } else if (type in STORED_KINDS && (type !== 'Q8_0' || some % BLOCK_ROWS === 0)) {
+        // Of Q8_0 the codes of rows that are missing would count from the middle.
+        this.#packStored(STORED_KINDS[type]!, stored, here(places.stored), some, places);
       } else {
         const blocks = order === undefined ? from : here(places.stored);
         UNPACKERS[type](module, some * rowBlocks, { ...places, blocks });
@@ -218,11 +238,11 @@ export class BlockPacker {
     this.#row += rows;
   }
 
-  /** The same of blocks as they are stored. */
-  #packNibbles(from: number, rows: number, pairs: boolean, { factors }: Places): void {
+  /** The same of rows of `rowBytes` as they are stored. */
+  #packStored(kind: number, rowBytes: number, from: number, rows: number, { factors, room }: Places): void {
     const to = this.#place.at + this.blockSpan(this.#row);
     const blocks = Math.ceil(rows / BLOCK_ROWS);
-    this.#module.packNibbles(blocks, this.#cols, pairs ? 1 : 0, this.#relaxed ? 1 : 0, from, to, factors);
+    this.#module.packStored(blocks, kind, rowBytes, this.#relaxed ? 1 : 0, from, to, factors, room);
     this.#sink(this.#row, new Float32Array(this.#place.memory.buffer, factors, rows));
     this.#row += rows;
   }

@@ -18,10 +18,10 @@ export interface PackModule extends UnpackExports {
       ...[data: number, to: number, factors: number],
     ]
   ): void;
-  packNibbles(
+  packStored(
     ...numbers: [
-      ...[blocks: number, cols: number, pairs: number, relaxed: number],
-      ...[from: number, to: number, factors: number],
+      ...[blocks: number, type: number, rowBytes: number, relaxed: number],
+      ...[from: number, to: number, factors: number, room: number],
     ]
   ): void;
   copy(from: number, rowBytes: number, rows: number, to: number): void;

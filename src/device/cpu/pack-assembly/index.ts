@@ -2,17 +2,19 @@
  * Rows of weights into packed blocks (../pack-layout.ts), within a memory of the device: rows stand where they were read, or in scratch,
  * and blocks are written where they stay (../pack-blocks.ts).
  */
+import { q4kRows, q5kRows, q6kRows } from './blocks-of-256';
+import { mxfp4Rows, q40Rows, q41Rows, q80Rows } from './blocks-of-32';
 import { packFloats as floats } from './floats';
 import { chunkNibbles, chunkPlanes, widenRow } from './planes';
 import {
-  HEAD_NONE, HEAD_PAIRS, TAIL_BYTE, TAIL_HALVES, TAIL_PAIRS, TAIL_TWO_BYTES, TAIL_WIDE,
+  HEAD_NONE, HEAD_PAIRS, STORED_MXFP4, STORED_Q4_0, STORED_Q4_1, STORED_Q4_K, STORED_Q5_K, STORED_Q8_0,
+  TAIL_BYTE, TAIL_HALVES, TAIL_PAIRS, TAIL_TWO_BYTES, TAIL_WIDE,
 } from '../pack-kinds';
 import { pairs, rowHalves, scaleHalves, twoBytes, oneByte, wide } from './metas';
 
 export {
   nibbles, fives, bytes, k2, k3, k4, k5, k6, iq4xs, mxfp4, nvfp4,
 } from '../../blocks/assembly/unpack';
-export { packNibbles } from './nibble-blocks';
 
 const BLOCK_ROWS: u32 = 8;
 const CHUNK: u32 = 32;
@@ -78,6 +80,27 @@ export function packFloats(
   blocks: u32, cols: u32, size: u32, shifted: bool, data: usize, to: usize, factors: usize,
 ): void {
   floats(blocks, cols, size, shifted, data, to, factors);
+}
+
+/**
+ * Packs blocks of 8 rows that are stored in GGUF's blocks of one type. As packCodes, which gives the same bytes.
+ *
+ * @param type one of STORED_…
+ * @param row bytes of a row
+ * @param room of 8 · 256 bytes
+ */
+export function packStored(
+  blocks: u32, type: u32, row: u32, relaxed: bool, at: usize, to: usize, factors: usize, room: usize,
+): void {
+  for (let b: u32 = 0; b < blocks; b++, at += row << 3, factors += BLOCK_ROWS << 2) {
+    if (type == STORED_Q4_0) to = q40Rows(row, relaxed, at, to, factors);
+    else if (type == STORED_Q4_1) to = q41Rows(row, relaxed, at, to, factors);
+    else if (type == STORED_Q8_0) to = q80Rows(row, relaxed, at, to, factors);
+    else if (type == STORED_MXFP4) to = mxfp4Rows(row, relaxed, at, to, factors);
+    else if (type == STORED_Q4_K) to = q4kRows(row, relaxed, at, to, factors, room);
+    else if (type == STORED_Q5_K) to = q5kRows(row, relaxed, at, to, factors, room);
+    else to = q6kRows(row, relaxed, at, to, factors, room);
+  }
 }
 
 /** Rows of `size` bytes to where they are packed from. */

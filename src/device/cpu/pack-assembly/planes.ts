@@ -131,24 +131,22 @@ export function chunkPlanes(at: usize, stride: u32, bits: u32, relaxed: bool, to
 
 /** Codes of 4 bits as they are stored: 16 bytes a row, even columns in the low nibbles. */
 export function chunkNibbles(at: usize, stride: u32, relaxed: bool, to: usize): usize {
-  const low = i8x16.splat(15);
-  const high = i8x16.splat(-16);
   const a0 = v128.load(at);
   const b0 = v128.load(at + (stride << 2));
-  const e0 = v128.or(v128.and(a0, low), v128.and(i16x8.shl(b0, 4), high));
-  const o0 = v128.or(v128.and(i16x8.shr_u(a0, 4), low), v128.and(b0, high));
+  const e0 = lowsOf(a0, b0);
+  const o0 = highsOf(a0, b0);
   const a1 = v128.load(at + stride);
   const b1 = v128.load(at + stride * 5);
-  const e1 = v128.or(v128.and(a1, low), v128.and(i16x8.shl(b1, 4), high));
-  const o1 = v128.or(v128.and(i16x8.shr_u(a1, 4), low), v128.and(b1, high));
+  const e1 = lowsOf(a1, b1);
+  const o1 = highsOf(a1, b1);
   const a2 = v128.load(at + (stride << 1));
   const b2 = v128.load(at + stride * 6);
-  const e2 = v128.or(v128.and(a2, low), v128.and(i16x8.shl(b2, 4), high));
-  const o2 = v128.or(v128.and(i16x8.shr_u(a2, 4), low), v128.and(b2, high));
+  const e2 = lowsOf(a2, b2);
+  const o2 = highsOf(a2, b2);
   const a3 = v128.load(at + stride * 3);
   const b3 = v128.load(at + stride * 7);
-  const e3 = v128.or(v128.and(a3, low), v128.and(i16x8.shl(b3, 4), high));
-  const o3 = v128.or(v128.and(i16x8.shr_u(a3, 4), low), v128.and(b3, high));
+  const e3 = lowsOf(a3, b3);
+  const o3 = highsOf(a3, b3);
   to = putSteps(lower(e0, o0), lower(e1, o1), lower(e2, o2), lower(e3, o3), 4, relaxed, to);
   return putSteps(upper(e0, o0), upper(e1, o1), upper(e2, o2), upper(e3, o3), 4, relaxed, to);
 }
@@ -162,6 +160,50 @@ function lower(even: v128, odd: v128): v128 {
 @inline
 function upper(even: v128, odd: v128): v128 {
   return v128.shuffle<u8>(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/** 16 bytes of 8 rows `row` bytes apart: what their low nibbles become goes to `low`, of the high ones to `high`, 64 bytes each. */
+@inline
+export function byteNibbles(at: usize, row: u32, relaxed: bool, low: usize, high: usize): void {
+  const below = at + (row << 2);
+  const a0 = v128.load(at);
+  const b0 = v128.load(below);
+  const a1 = v128.load(at + row);
+  const b1 = v128.load(below + row);
+  const a2 = v128.load(at + (row << 1));
+  const b2 = v128.load(below + (row << 1));
+  const a3 = v128.load(at + row * 3);
+  const b3 = v128.load(below + row * 3);
+  putSteps(lowsOf(a0, b0), lowsOf(a1, b1), lowsOf(a2, b2), lowsOf(a3, b3), 4, relaxed, low);
+  putSteps(highsOf(a0, b0), highsOf(a1, b1), highsOf(a2, b2), highsOf(a3, b3), 4, relaxed, high);
+}
+
+/** 16 signed codes of 8 bits, which count from the middle then: high nibbles, and 128 bytes behind them low ones. */
+@inline
+export function signedBytes(at: usize, row: u32, relaxed: bool, to: usize): void {
+  const middle = i8x16.splat(-128);
+  const below = at + (row << 2);
+  const a0 = v128.xor(v128.load(at), middle);
+  const b0 = v128.xor(v128.load(below), middle);
+  const a1 = v128.xor(v128.load(at + row), middle);
+  const b1 = v128.xor(v128.load(below + row), middle);
+  const a2 = v128.xor(v128.load(at + (row << 1)), middle);
+  const b2 = v128.xor(v128.load(below + (row << 1)), middle);
+  const a3 = v128.xor(v128.load(at + row * 3), middle);
+  const b3 = v128.xor(v128.load(below + row * 3), middle);
+  putSteps(highsOf(a0, b0), highsOf(a1, b1), highsOf(a2, b2), highsOf(a3, b3), 4, relaxed, to);
+  putSteps(lowsOf(a0, b0), lowsOf(a1, b1), lowsOf(a2, b2), lowsOf(a3, b3), 4, relaxed, to + 128);
+}
+
+/** Low nibbles of a row, and above them those of the row four below. */
+@inline
+function lowsOf(a: v128, b: v128): v128 {
+  return v128.or(v128.and(a, i8x16.splat(15)), v128.and(i16x8.shl(b, 4), i8x16.splat(-16)));
+}
+
+@inline
+function highsOf(a: v128, b: v128): v128 {
+  return v128.or(v128.and(i16x8.shr_u(a, 4), i8x16.splat(15)), v128.and(b, i8x16.splat(-16)));
 }
 
 /**
