@@ -6,7 +6,7 @@ import { z } from 'zod';
 
 /** A list, each entry as `entry` takes it; refused at the first that is wrong. */
 export function listOf<T extends z.ZodType>(entry: T): z.ZodType<z.output<T>[]> {
-  return z.array(z.unknown()).transform((list, context) => {
+  return z.array(z.unknown(), 'takes a list').transform((list, context) => {
     const read: z.output<T>[] = [];
     for (let i = 0; i < list.length; i++) {
       const result = entry.safeParse(list[i]);
@@ -23,7 +23,12 @@ export function listOf<T extends z.ZodType>(entry: T): z.ZodType<z.output<T>[]> 
 
 /** An object of any fields, as it is. */
 export const anyObject = z.custom<Record<string, unknown>>(
-  (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  (value) =>
+    typeof value === 'object' &&
+    value !== null &&
+    !Array.isArray(value) &&
+    // `1.0`, read losslessly.
+    !(value instanceof Number),
   'takes an object',
 );
 

@@ -35,7 +35,12 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   audio: refused('Answers are text.'),
   function_call: only(is('none', 'auto'), 'Write `tool_choice`.'),
   functions: only(isEmpty, 'Write them as `tools`: [{"type": "function", "function": {…}}].'),
+  echo: only(is(false), 'Put the prompt before the answer yourself.'),
   moderation: refused('Nothing is moderated: ask a model that does before and after.'),
+  suffix: only(
+    is(''),
+    'Write both texts into `prompt`, with the marks that the model was trained to fill a gap by.',
+  ),
   verbosity: only(is('medium'), 'Say in a message how long the answer shall be.'),
   web_search_options: refused('Give the model a tool that searches.'),
 

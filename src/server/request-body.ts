@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import { closestName } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
+import { checkDepth } from '../text/depth.js';
 import { mayBeLossy, parseLossless } from '../text/lossless-json.js';
 import { bodyText, type ReceivedBody } from './body-text.js';
 import { foreignField } from './foreign-fields.js';
@@ -13,7 +14,7 @@ export type Body = Readonly<Record<string, unknown>>;
  * The body. `lossless`: members that a chat template prints; there `1.0` is not `1`, an integer has all its digits, and keys keep
  * their order (text/lossless-json.ts).
  *
- * Errors: `invalid-encoding`, `invalid-json`, `invalid-body` (400).
+ * Errors: `invalid-encoding`, `invalid-json`, `invalid-body`, `nested-too-deeply` (400).
  */
 export function parseBody(received: ReceivedBody, lossless: readonly string[] = []): Body {
   const text = bodyText(received);
@@ -34,6 +35,8 @@ export function parseBody(received: ReceivedBody, lossless: readonly string[] = 
     });
   }
   const body = value as Body;
+  // What is deeper cannot be copied from one thread to another.
+  for (const name of Object.keys(body)) checkDepth(body[name], shown(name));
   // The engine's own parser is several times as fast, and most bodies lose nothing by it.
   return lossless.some((name) => mayBeLossy(body[name]))
     ? withMembers(body, readLossless(text), lossless)
@@ -63,7 +66,7 @@ function withMembers(body: Body, from: Body, names: readonly string[]): Body {
 }
 
 /** Checks the part of the body that a schema names. Errors: `invalid-parameter` (400), `where` naming the field. */
-export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.output<T> {
+export function parseFields<T extends z.ZodObject>(schema: T, body: Body): z.output<T> {
   const result = schema.safeParse(body);
   if (result.success) return result.data;
   const issue = result.error.issues[0];
@@ -72,8 +75,19 @@ export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.outpu
   throw new KvantError('invalid-parameter', `\`${where}\`: ${what}.`, {
     kind: 'invalid-request',
     where,
-    fix: `Correct \`${where}\` or leave it out.`,
+    fix: fixOf(schema, body, issue?.path ?? [], where),
   });
+}
+
+/** What is needed is not to be left out: a field that has to be there, and what an entry of a list lacks. */
+function fixOf(schema: z.ZodObject, body: Body, path: readonly PropertyKey[], where: string): string {
+  const found = path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | null)?.[key], body);
+  if (found === undefined) return `Send \`${where}\`.`;
+  const [name] = path;
+  const field = typeof name === 'string' ? (schema.shape[name] as z.ZodType | undefined) : undefined;
+  const isNeeded = field?.safeParse(undefined).success !== true;
+  const isEntry = path.some((key) => typeof key === 'number');
+  return isNeeded || isEntry ? `Correct \`${where}\`.` : `Correct \`${where}\` or leave it out.`;
 }
 
 /** Fields of a body, or of an object in it. */

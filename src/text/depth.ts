@@ -19,7 +19,7 @@ export function checkDepth(value: unknown, where: string): void {
         where,
         fix: 'Send it flatter. An object that refers to itself has no end.',
       });
-    for (const item of at instanceof Map ? at.values() : Object.values(at))
+    for (const item of at instanceof Map ? at.values() : Array.isArray(at) ? at : Object.values(at))
       if (typeof item === 'object' && item !== null) rest.push({ value: item, depth: depth + 1 });
   }
 }

@@ -38,4 +38,9 @@ export const fail = () => {
   throw new TypeError('it is a bug');
 };
 
+/** Says back lists within lists, so many deep. */
+export const deep = (_, levels) => ({
+  value: Array.from({ length: levels }).reduce((inner) => [inner], null),
+});
+
 export const exit = () => process.exit(3);

@@ -116,6 +116,27 @@ describe('large bodies', () => {
     if (param !== undefined) expect(answer.body.error?.param).toBe(param);
   });
 
+  it('that are nested deeper than threads can copy are refused by field, and the next one is answered', async () => {
+    const nested = (levels: number): string => `${'{"items":'.repeat(levels)}{}${'}'.repeat(levels)}`;
+    const messages = '"messages":[{"role":"user","content":"Hi"}]';
+    for (const [field, value] of [
+      ['json_schema', nested(3000)],
+      ['response_format', `{"type":"json_schema","json_schema":{"name":"x","schema":${nested(9000)}}}`],
+      ['structured_outputs', `{"json":${nested(2000)}}`],
+      ['chat_template_kwargs', nested(3000)],
+      ['tools', `[{"type":"function","function":{"name":"f","parameters":${nested(3000)}}}]`],
+      ['metadata', `${'['.repeat(9000)}${']'.repeat(9000)}`],
+    ] as const) {
+      const answer = await send(chat, `{${messages},"${field}":${value}}`);
+      expect([answer.status, answer.body.error?.code, answer.body.error?.param]).toEqual([
+        400,
+        'nested_too_deeply',
+        field,
+      ]);
+    }
+    expect((await send(chat, padded({ ...user('Hi'), ...one }))).status).toBe(200);
+  });
+
   it('beyond a number of bytes get a 503 that says when to come again, and small ones are answered', async () => {
     // No body comes of these: each has room as large as it says it is.
     const controller = new AbortController();

@@ -143,7 +143,7 @@ describe('fields of requests', () => {
       ['temprature', 'Did you mean `temperature`?'],
       ['message', 'Did you mean `messages`?'],
       ['prompt', 'Write `messages`, or use /v1/completions.'],
-      ['echo', 'It is a parameter of /v1/completions.'],
+      ['add_special_tokens', 'It is a parameter of /v1/completions.'],
       ['max_new_tokens', 'Write `max_tokens`.'],
       ['made_up', 'Check the spelling, or leave it out.'],
       ['constructor', 'Check the spelling, or leave it out.'],
@@ -163,6 +163,55 @@ describe('fields of requests', () => {
       body: own,
     });
     expect(await response.json()).toMatchObject({ error: { param: '__proto__' } });
+  });
+
+  it('of a wrong kind are told what they take, and to be left out only where they may be', async () => {
+    const call = { type: 'function', function: { name: 'f' } };
+    for (const [more, param, fix] of [
+      [{ messages: undefined }, 'messages', 'Send `messages`.'],
+      [{ messages: 'Hi' }, 'messages', 'Correct `messages`.'],
+      [{ messages: [] }, 'messages', 'Correct `messages`.'],
+      [{ messages: [null] }, 'messages[0]', 'Correct `messages[0]`.'],
+      [{ messages: [{ content: 'x' }] }, 'messages[0].role', 'Send `messages[0].role`.'],
+      [{ messages: [{ role: 'USER', content: 'x' }] }, 'messages[0].role', 'Correct `messages[0].role`.'],
+      [{ messages: [{ role: 'user', content: 5 }] }, 'messages[0].content', 'Correct `messages[0].content`.'],
+      [{ tools: call }, 'tools', 'Correct `tools` or leave it out.'],
+      [{ tools: [5] }, 'tools[0]', 'Correct `tools[0]`.'],
+      [{ tools: [{ name: 'f' }] }, 'tools[0].type', 'Send `tools[0].type`.'],
+      [{ stream: 'yes' }, 'stream', 'Correct `stream` or leave it out.'],
+      [{ stream_options: 'x' }, 'stream_options', 'Correct `stream_options` or leave it out.'],
+      [{ priority: 'high' }, 'priority', 'Correct `priority` or leave it out.'],
+      [{ priority: 1.5 }, 'priority', 'Correct `priority` or leave it out.'],
+      [{ queue_timeout: '5' }, 'queue_timeout', 'Correct `queue_timeout` or leave it out.'],
+      [{ cache_salt: 5 }, 'cache_salt', 'Correct `cache_salt` or leave it out.'],
+      [{ model: 5 }, 'model', 'Correct `model` or leave it out.'],
+      [{ modalities: ['audio'] }, 'modalities[0]', 'Correct `modalities[0]`.'],
+      [
+        { chat_template_kwargs: [] },
+        'chat_template_kwargs',
+        'Correct `chat_template_kwargs` or leave it out.',
+      ],
+    ] as const) {
+      const error = await refusal(chat(more));
+      expect([error.param, error.fix]).toEqual([param, fix]);
+      expect(error.message).toMatch(/^`[^`]+`: takes /);
+      expect(error.message).not.toMatch(/invalid|expected|received/i);
+    }
+    // Read losslessly, a float is an object.
+    const float = await createApp({ engine }).request('/v1/chat/completions', {
+      method: 'POST',
+      body: `{"messages":${JSON.stringify(messages)},"chat_template_kwargs":1.0}`,
+    });
+    expect(await float.json()).toMatchObject({ error: { param: 'chat_template_kwargs' } });
+    for (const [name, value] of [
+      ['echo', true],
+      ['suffix', 'x'],
+    ] as const)
+      expect(await refusal(complete({ [name]: value }))).toMatchObject({
+        code: 'unsupported_parameter',
+        param: name,
+      });
+    expect((await complete({ echo: false, suffix: '' })).status).toBe(200);
   });
 
   it('within fields are looked at as well', async () => {

@@ -70,6 +70,13 @@ describe('TextPool', () => {
     expect(await refused(pool.run(job('exit')))).toMatchObject({ code: 'tokenizer-crashed' });
     expect(await refused(pool.run(job('echo', () => {})))).toMatchObject({ code: 'not-plain' });
     expect(await pool.run(job('echo'))).toMatchObject({ argument: null });
+    // What is too deep is lost on the way, there or back, and that is told.
+    for (const levels of [2_000, 4_000, 8_000, 16_000, 100_000])
+      for (const deep of [job('echo', listsWithinLists(levels)), job('deep', levels)]) {
+        const error = await refused(pool.run(deep).then(() => Promise.reject(fits)));
+        if (error !== fits || levels === 100_000) expect(error).toMatchObject({ code: 'not-plain' });
+      }
+    expect(await pool.run(job('echo'))).toMatchObject({ argument: null });
     const missing = open({ origin: { kind: 'folder', path: '/nowhere' } });
     expect(await refused(missing.run(job('echo')))).toMatchObject({ code: 'tokenizer-missing' });
   });
@@ -119,3 +126,8 @@ describe('TextPool', () => {
     }
   });
 });
+
+const listsWithinLists = (levels: number): unknown =>
+  Array.from({ length: levels }).reduce<unknown>((inner) => [inner], null);
+
+const fits = new KvantError('internal', 'It was not too deep.');

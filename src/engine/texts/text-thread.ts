@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { deserializeError, KvantError } from '../../errors.js';
 import { missingModule, threadFlags, workerUrl } from '../../worker-url.js';
+import { notPlain } from '../not-plain.js';
 import type { TextOrigin } from './text-origin.js';
 import { CONTROL, type ToTextWorker, type WorkerSetup } from './text-task.js';
 import type { FromTextWorker } from './text-worker.js';
@@ -112,6 +113,10 @@ export class TextThread {
     worker.on('message', (message: FromTextWorker) => {
       if (worker === this.#worker) this.#receive(message);
     });
+    // What it said was lost on the way: nothing more comes of the task.
+    worker.on('messageerror', (error) => {
+      if (worker === this.#worker) this.#kill(notPlain(error));
+    });
     worker.on('error', (error) => {
       if (worker === this.#worker) this.#kill(crashed(error));
     });
@@ -215,17 +220,4 @@ function crashed(error: unknown): KvantError {
     fix: 'Send the request again; if it happens again, report it with the log.',
     cause: error,
   });
-}
-
-/** A function, something too deep, or whatever else cannot be copied to a thread. */
-function notPlain(error: unknown): KvantError {
-  return new KvantError(
-    'not-plain',
-    `The argument cannot be given to a thread: ${(error as Error).message}.`,
-    {
-      kind: 'invalid-request',
-      fix: 'Send plain data.',
-      cause: error,
-    },
-  );
 }

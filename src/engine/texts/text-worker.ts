@@ -6,6 +6,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { type SerializedError, serializeError } from '../../errors.js';
 import { asKvantError } from '../core-errors.js';
 import { ModelText } from '../model-text.js';
+import { notPlain } from '../not-plain.js';
 import { type TextTask, type ToTextWorker, Watch, type WorkerSetup } from './text-task.js';
 
 export type FromTextWorker =
@@ -49,11 +50,19 @@ port.on('message', async ({ module, task, argument }: ToTextWorker) => {
     post({ type: 'begun', thread });
     watch.check();
     const { value, transfer } = functions[task]!(loaded, argument, watch);
-    post({ type: 'done', value }, transfer);
+    try {
+      post({ type: 'done', value }, transfer);
+    } catch (error) {
+      throw notPlain(error);
+    }
   } catch (error) {
     post({ type: 'failed', error: serializeError(asKvantError(error)) });
   }
 });
+// The task itself was lost on the way: too deep to be copied, for one.
+port.on('messageerror', (error) =>
+  port.postMessage({ type: 'failed', error: serializeError(notPlain(error)) } satisfies FromTextWorker),
+);
 
 function threadNumber(): number | null {
   try {

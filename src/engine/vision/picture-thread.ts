@@ -138,6 +138,7 @@ export class PictureThread {
     const crash = (cause: unknown): void => {
       if (worker === this.#worker) void this.#end(missingModule(cause) ?? crashed(this.#running, cause));
     };
+    worker.on('messageerror', crash);
     worker.on('error', crash);
     worker.on('exit', () => crash(null));
     return worker;

@@ -14,26 +14,28 @@ import { REASONING_REQUEST_FIELDS, reasoningFields } from './reasoning-fields.js
 import { structuredOutput } from './structured-output.js';
 import { readToolChoice } from './tool-choice.js';
 
-const streamOptions = z.looseObject({
-  include_usage: z.boolean().nullish(),
-  include_obfuscation: z.boolean().nullish(),
-  continuous_usage_stats: z.boolean().nullish(),
-});
+const yesOrNo = z.boolean('takes true or false').nullish();
+
+const streamOptions = z.looseObject(
+  {
+    include_usage: yesOrNo,
+    include_obfuscation: yesOrNo,
+    continuous_usage_stats: yesOrNo,
+  },
+  'takes an object',
+);
+
+const PRIORITIES = `takes a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`;
 
 const common = {
   ...LABELS,
-  model: z.string().optional().nullable(),
-  stream: z.boolean().optional().nullable(),
+  model: z.string('takes a string').nullish(),
+  stream: yesOrNo,
   stream_options: streamOptions.optional().nullable(),
-  priority: z
-    .int()
-    .min(-PRIORITY_RANGE)
-    .max(PRIORITY_RANGE, `takes a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`)
-    .optional()
-    .nullable(),
-  queue_timeout: z.number().positive('takes seconds above 0').optional().nullable(),
+  priority: z.int(PRIORITIES).min(-PRIORITY_RANGE, PRIORITIES).max(PRIORITY_RANGE, PRIORITIES).nullish(),
+  queue_timeout: z.number('takes seconds above 0').positive('takes seconds above 0').nullish(),
   cache_salt: z
-    .string()
+    .string('takes a string')
     .min(1, 'takes a string that is not empty')
     .max(4096, 'takes at most 4096 characters')
     .optional()
@@ -45,22 +47,36 @@ const common = {
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 
-const message = z.looseObject({
-  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
-  content: z.union([z.string(), listOf(z.looseObject({ type: z.string() })), z.null()]).optional(),
-});
+const message = z.looseObject(
+  {
+    role: z.enum(
+      ['system', 'developer', 'user', 'assistant', 'tool'],
+      'takes "system", "developer", "user", "assistant" or "tool"',
+    ),
+    content: z
+      .union(
+        [z.string(), listOf(z.looseObject({ type: z.string() })), z.null()],
+        'takes a string, or a list of parts such as {"type": "text", "text": "…"}',
+      )
+      .optional(),
+  },
+  'takes an object such as {"role": "user", "content": "…"}',
+);
+
+const tool = z.looseObject(
+  { type: z.string('takes "function"') },
+  'takes an object such as {"type": "function", "function": {"name": "…"}}',
+);
 
 const chatSchema = z.object({
   ...common,
   ...CHAT_LABELS,
   messages: listOf(message).refine((list) => list.length > 0, 'takes at least one message'),
-  tools: listOf(z.looseObject({ type: z.string() }))
-    .optional()
-    .nullable(),
+  tools: listOf(tool).nullish(),
   tool_choice: z.unknown().optional(),
-  parallel_tool_calls: z.boolean().optional().nullable(),
+  parallel_tool_calls: yesOrNo,
   modalities: z
-    .tuple([z.literal('text')], 'takes ["text"]')
+    .tuple([z.literal('text', 'takes "text"')], 'takes ["text"]')
     .optional()
     .nullable(),
   ...(Object.fromEntries(REASONING_REQUEST_FIELDS.map((name) => [name, z.unknown().optional()])) as Record<
@@ -69,16 +85,14 @@ const chatSchema = z.object({
   >),
   chat_template_kwargs: anyObject.optional().nullable(),
   mm_processor_kwargs: anyObject.optional().nullable(),
-  enable_thinking: z.boolean().optional().nullable(),
-  add_generation_prompt: z.boolean().optional().nullable(),
+  enable_thinking: yesOrNo,
+  add_generation_prompt: yesOrNo,
 });
 
 const completionSchema = z.object({
   ...common,
   prompt: prompts,
-  echo: z.literal(false, 'echo is not supported').optional().nullable(),
-  suffix: z.literal('', 'suffix is not supported').optional().nullable(),
-  add_special_tokens: z.boolean().optional().nullable(),
+  add_special_tokens: yesOrNo,
 });
 
 /** Which of the answers are the best is known when all have ended. */
