@@ -5,9 +5,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadGenerationConfig, readGenerationConfig } from './generation-config.js';
 import { Tokenizer } from './tokenizer.js';
 
-const eos = (id: number | undefined) => ({
+const eos = (id: number | undefined, special: readonly string[] = [], words: readonly string[] = []) => ({
+  specialIds: new Set(special.map((_, i) => 20 + i)),
   idOfSpecial: () => id,
-  idOf: (token: string) => (token === '</s>' ? 6 : undefined),
+  idOf: (token: string) => {
+    const at = [...special, ...words].indexOf(token);
+    return at >= 0 ? 20 + at : token === '</s>' ? 6 : undefined;
+  },
 });
 
 describe('readGenerationConfig', () => {
@@ -23,6 +27,22 @@ describe('readGenerationConfig', () => {
     // -1 stands for none in files that some tools write, and a few name the token by its text.
     expect(read({ eos_token_id: -1 }, { eos_token_id: [-1, 4, null] }, 2)).toEqual([2, 4]);
     expect(read({ eos_token_id: '</s>' }, { eos_token_id: ['</s>', '8'] })).toEqual([6, 8]);
+  });
+
+  it('adds the special tokens that end an answer in any model', () => {
+    const read = (special: readonly string[], words: readonly string[] = [], generation?: object) =>
+      readGenerationConfig(generation as never, { eos_token_id: 3 }, eos(3, special, words)).eosTokenIds;
+    // Llama 3 fine-tunes whose eos is <|end_of_text|>; files of Gemma 4, gpt-oss, Kimi K2 and Phi that name one id.
+    expect(read(['<|eot_id|>', '<|begin_of_text|>', '<|eom_id|>'])).toEqual([3, 20, 22]);
+    expect(read(['<bos>', '<turn|>', '<|tool_response>', '</s>'])).toEqual([3, 21, 22]);
+    expect(read(['<|return|>', '<|call|>', '<|end|>', '<|start|>'], [], { eos_token_id: 20 })).toEqual([
+      3, 20, 21,
+    ]);
+    expect(read(['<|end|>', '<|user|>', '<|endoftext|>'])).toEqual([3, 20, 22]);
+    expect(read(['<|im_end|>', '[EOT]'])).toEqual([3, 20, 21]);
+    // An answer of gpt-oss's kind goes on behind <|end|>; a word of that text is no end.
+    expect(read(['<|channel|>', '<|end|>'])).toEqual([3]);
+    expect(read([], ['<|im_end|>', '<|eot_id|>'])).toEqual([3]);
   });
 
   it('takes the defaults that are there and no others', () => {

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
 import type { Notice } from '../notice.js';
+import { answerEnds } from './answer-ends.js';
 import { isJsonObject, type JsonObject, readJsonObject } from './json-file.js';
 import { readTokenIds } from './token-ids.js';
 
@@ -31,6 +32,7 @@ export interface GenerationConfig {
 
 /** What is needed of a tokenizer: the ids of its `eos_token`, and of a token by its text. */
 export interface EosSource {
+  readonly specialIds: ReadonlySet<number>;
   idOfSpecial(role: 'eos_token'): number | undefined;
   idOf(token: string): number | undefined;
 }
@@ -39,8 +41,8 @@ const FILE = 'generation_config.json';
 
 /**
  * Reads the sampling defaults and EOS ids of a model folder: `generation_config.json` (may be missing, or broken: what it says
- * are only defaults), the EOS ids of `config.json` and the tokenizer's `eos_token`. Models name their several EOS tokens in
- * different files, so the union counts.
+ * are only defaults), the EOS ids of `config.json`, the tokenizer's `eos_token`, and its special tokens that end an answer in any model.
+ * Models name their several EOS tokens in different files, or not all of them, so the union counts.
  *
  * @throws KvantError `config-broken`
  */
@@ -84,6 +86,7 @@ export function readGenerationConfig(
   ]);
   const own = tokenizer?.idOfSpecial('eos_token');
   if (own !== undefined) ids.add(own);
+  for (const id of tokenizer === undefined ? [] : answerEnds(specialOf(tokenizer))) ids.add(id);
   return {
     defaults: readDefaults(generation ?? {}, leftOut),
     notices,
@@ -93,6 +96,13 @@ export function readGenerationConfig(
     ),
   };
 }
+
+const specialOf =
+  (tokenizer: EosSource) =>
+  (token: string): number | undefined => {
+    const id = tokenizer.idOf(token);
+    return id !== undefined && tokenizer.specialIds.has(id) ? id : undefined;
+  };
 
 type LeaveOut = (field: string, value: unknown, wanted: string) => void;
 

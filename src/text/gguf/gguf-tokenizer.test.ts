@@ -5,7 +5,7 @@ import { ChatTemplate } from '../chat-template.js';
 import { byteAlphabet } from '../encoding/byte-alphabet.js';
 import { createPreTokenizer } from '../encoding/pre-tokenizers.js';
 import { Tokenizer } from '../tokenizer.js';
-import { ggufText } from './gguf-tokenizer.js';
+import { ggufEnds, ggufText } from './gguf-tokenizer.js';
 import { mergesOfScores } from './score-merges.js';
 import { SPLIT_NAMES, splitPattern } from './split-patterns.js';
 import type { TokenizerMetadata } from './tokenizer-metadata.js';
@@ -94,6 +94,14 @@ describe('byte-level BPE of a GGUF file', () => {
     expect(ggufText(metadata(BPE)).config).toEqual({ eos_token_id: [0, 1] });
     const named = { ...BPE, 'tokenizer.ggml.eot_token_id': 1, 'tokenizer.ggml.eom_token_id': 3 };
     expect(ggufText(metadata(named)).config).toEqual({ eos_token_id: [0, 1, 3] });
+    const ends = (tokens: readonly string[], types: readonly number[], more: object = {}) =>
+      ggufEnds(metadata({ ...more, 'tokenizer.ggml.tokens': tokens, 'tokenizer.ggml.token_type': types }))
+        .eos_token_id;
+    // gpt-oss: <|end|> ends a message, not the answer, which ends at a call too.
+    const harmony = ['<|start|>', '<|end|>', '<|message|>', '<|channel|>', '<|call|>', '<|return|>'];
+    expect(ends(harmony, [3, 3, 3, 3, 3, 3], { 'tokenizer.ggml.eos_token_id': 5 })).toEqual([4, 5]);
+    expect(ends(['a', '<turn|>', '<|tool_response>', '</s>', '<eos>'], [1, 3, 3, 1, 3])).toEqual([1, 2, 4]);
+    expect(ends(['<|im_end|>', '<|eot_id|>'], [1, 3], { 'tokenizer.ggml.eot_token_id': 1 })).toEqual([1]);
   });
 
   it('refuses what would change ids in silence, and says what to do', () => {

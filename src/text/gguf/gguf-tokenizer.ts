@@ -5,6 +5,7 @@
  */
 
 import { KvantError } from '../../errors.js';
+import { answerEnds } from '../answer-ends.js';
 import type { JsonObject } from '../json-file.js';
 import { enclosed, unigram, wordPiece } from './encoder-tokenizers.js';
 import { mergesOfScores } from './score-merges.js';
@@ -30,8 +31,6 @@ const BYTE = 6;
 
 const AT = 'tokenizer.ggml.';
 const ROLES = { bos: 'bos', eos: 'eos', unk: 'unknown', pad: 'padding' } as const;
-/** Tokens that end a turn, for files that name no `eot`. */
-const TURN_ENDS = ['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<end_of_turn>', '<|end|>'];
 
 /**
  * @throws KvantError `tokenizer-missing` where the file has none, `tokenizer-unsupported` for a kind or a split pattern that is
@@ -259,13 +258,11 @@ function endIds(metadata: TokenizerMetadata, tokens: readonly string[], types: r
     const id = metadata.count(`${AT}${name}_token_id`, 0);
     return id === undefined || id >= tokens.length ? [] : [id];
   };
-  const ends = [...stated('eos'), ...stated('eot'), ...stated('eom')];
-  if (stated('eot').length === 0) {
-    for (const text of TURN_ENDS) {
-      const id = tokens.indexOf(text);
-      if (id >= 0 && types[id] === CONTROL) ends.push(id);
-    }
-  }
+  const special = (token: string): number | undefined => {
+    const id = tokens.indexOf(token);
+    return types[id] === CONTROL ? id : undefined;
+  };
+  const ends = [...stated('eos'), ...stated('eot'), ...stated('eom'), ...answerEnds(special)];
   return [...new Set(ends)].sort((a, b) => a - b);
 }
 
