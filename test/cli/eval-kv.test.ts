@@ -56,6 +56,35 @@ describe('kvant eval kv', () => {
       expect(await readFile(join(folder, name), 'utf8')).toMatch(/^<svg [\s\S]*f32[\s\S]*<\/svg>\n$/);
   });
 
+  it('asks about pictures with every format, and scores nothing of them', { timeout: 240_000 }, async () => {
+    const set = 'test/fixtures/eval/vision.jsonl.br';
+    const run = (...args: string[]) =>
+      kvant([
+        ...['eval', 'kv', 'models/demo-vision', '--device', 'cpu', '--threads', '1', '--max-context', '1024'],
+        ...['--formats', 'affine4', '--limit', '2', ...args],
+      ]);
+    const { code, stdout } = await run('--set', set, '--plots', folder, '--json');
+    expect(code, stdout).toBe(0);
+    const report = JSON.parse(stdout) as EvalKvReport;
+    expect(report.texts).toEqual([{ name: 'vision', texts: 0, tokens: 0, scored: 0 }]);
+    expect(report.formats.map(({ name }) => name)).toEqual(['f16', 'affine4']);
+    for (const { size, questions } of report.formats) {
+      expect(size.bytesPerToken).toBeGreaterThan(0);
+      expect(questions).toMatchObject([{ questions: 2, right: 2, lost: [], cut: { identical: true } }]);
+    }
+    expect((await run('--set', set, '--no-cut')).stdout).toMatch(/^affine4 .* – +– +– +– +– +– +2 −0 \+0$/m);
+    const refused = async (...args: string[]): Promise<unknown> =>
+      JSON.parse((await run('--json', ...args)).stdout).error;
+    expect(await refused('--set', set, '--no-questions')).toMatchObject({
+      code: 'invalid-flags',
+      where: '--no-questions',
+    });
+    expect(await refused('--text', set)).toMatchObject({
+      code: 'invalid-text-set',
+      fix: 'Give its file to --set.',
+    });
+  });
+
   it('says what it needs before it loads anything', async () => {
     const json = async (...args: string[]): Promise<string> =>
       JSON.parse((await kvant(['eval', 'kv', 'models/demo-text', '--json', ...args])).stdout).error.code;

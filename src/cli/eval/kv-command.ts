@@ -42,7 +42,11 @@ export function addEvalKvCommand(evalCommand: Command): void {
     )
     .option('--baseline <format>', 'what they are judged against', 'f16')
     .option('--text <file...>', 'JSON lines with "text", or with "messages" and "answer"', [])
-    .option('--set <file...>', 'question sets; their reference answers are scored as texts too', [])
+    .option(
+      '--set <file...>',
+      'question sets; their reference answers are scored as texts too, but those about pictures',
+      [],
+    )
     .option('--limit <n>', 'only the first n lines of each file', integer(1))
     .option('--max-prompt <tokens>', 'only lines whose stated "prompt_tokens" are below this', integer(1))
     .option('--no-cut', 'leave out the second pass, with prompts cut into odd chunks')
@@ -90,7 +94,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
     }),
   );
 
-  const [{ readTexts }, { scoreCaches }, { OfflineRunner }, { ModelText }, { locatePlace }] =
+  const [{ readTexts }, { longestOf, scoreCaches }, { OfflineRunner }, { ModelText }, { locatePlace }] =
     await Promise.all([
       import('./kv-texts.js'),
       import('./kv-score.js'),
@@ -102,11 +106,25 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
   const files = await Promise.all(
     [...new Set([...flags.text, ...flags.set])].map(async (path) => ({
       name: setName(path),
-      texts: await readTexts(path, text, setName(path), { limit, maxPrompt }),
+      texts: await readTexts(path, text, setName(path), {
+        limit,
+        maxPrompt,
+        asked: flags.set.includes(path),
+      }),
     })),
   );
   const texts = files.flatMap((file) => file.texts);
-  const context = Math.max(...texts.map(({ ids }) => ids.length));
+  if (texts.length === 0 && !flags.questions)
+    throw new KvantError(
+      'invalid-flags',
+      'Nothing is scored: all lines have pictures, which are asked alone.',
+      {
+        kind: 'invalid-request',
+        where: '--no-questions',
+        fix: 'Leave out --no-questions, or add --text.',
+      },
+    );
+  const context = longestOf(texts);
 
   const bar = new ProgressBar();
   try {
@@ -163,7 +181,8 @@ async function deliver(report: EvalKvReport, flags: EvalKvFlags): Promise<void> 
   const { isIdentical, klPlot, recallPlot, reportTable } = await import('./kv-report.js');
   if (flags.out !== undefined) await writeOutput('--out', flags.out, `${JSON.stringify(report, null, 1)}\n`);
   if (flags.plots !== undefined) {
-    await writeOutput('--plots', join(flags.plots, 'kv-kl.svg'), klPlot(report));
+    const kl = klPlot(report);
+    if (kl !== null) await writeOutput('--plots', join(flags.plots, 'kv-kl.svg'), kl);
     const recall = recallPlot(report);
     if (recall !== null) await writeOutput('--plots', join(flags.plots, 'kv-recall.svg'), recall);
   }

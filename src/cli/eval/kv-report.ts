@@ -2,7 +2,7 @@
 import type { DeviceInfo } from '../../device/device.js';
 import { type PlotSeries, plotSvg } from '../svg-plot.js';
 import type { SetScore } from './kv-questions.js';
-import type { CacheScores } from './kv-score.js';
+import type { CacheScores, Scores } from './kv-score.js';
 
 export interface EvalKvReport {
   readonly model: string;
@@ -54,12 +54,7 @@ export function reportTable(report: EvalKvReport): string {
       format.name,
       figures(format.size.bytesPerVector),
       figures(format.size.bitsPerValue),
-      format.whole.perplexity.toFixed(4),
-      percent(format.whole.perplexityChange),
-      small(format.whole.klMean),
-      small(format.whole.klP99),
-      small(format.whole.klMax),
-      `${(100 * format.whole.top1).toFixed(2)} %`,
+      ...distances(format.whole),
       ...format.questions.map(({ right, lost, won }) => `${right} −${lost.length} +${won.length}`),
       ...(cut ? [cutWord(format)] : []),
     ]),
@@ -74,15 +69,29 @@ export function reportTable(report: EvalKvReport): string {
   return `${lines.join('\n')}\n`;
 }
 
+/** Where nothing was scored, dashes. */
+function distances({ tokens, perplexity, perplexityChange, klMean, klP99, klMax, top1 }: Scores): string[] {
+  if (tokens === 0) return new Array<string>(6).fill('–');
+  const share = `${(100 * top1).toFixed(2)} %`;
+  return [
+    perplexity.toFixed(4),
+    percent(perplexityChange),
+    ...[klMean, klP99, klMax].map((value) => small(value)),
+    share,
+  ];
+}
+
 function cutWord({ identical, cut, whole, questions }: FormatReport): string {
   if (identical === null || cut === null) return '–';
   if (identical && questions.every((set) => set.cut?.identical !== false)) return 'yes';
   const answers = questions.filter((set) => set.cut?.identical === false).length;
+  if (whole.tokens === 0) return `answers differ in ${answers}`;
   return `KL ${small(cut.klMean)} for ${small(whole.klMean)}${answers > 0 ? `, answers differ in ${answers}` : ''}`;
 }
 
-/** KL against bytes a vector, every format labelled. */
-export function klPlot(report: EvalKvReport): string {
+/** KL against bytes a vector, every format labelled. Null where nothing was scored. */
+export function klPlot(report: EvalKvReport): string | null {
+  if (report.formats.every(({ whole }) => whole.tokens === 0)) return null;
   const judged = report.formats.filter(({ name }) => name !== report.baseline);
   const families = new Map<string, { x: number; y: number; label: string }[]>();
   for (const { name, size, whole } of judged) {

@@ -26,6 +26,11 @@ export interface CacheScores {
   readonly identical: boolean | null;
 }
 
+/** Tokens of the longest text; where there is none, of a small cache. */
+export function longestOf(texts: readonly ScoredText[]): number {
+  return Math.max(32, ...texts.map(({ ids }) => ids.length));
+}
+
 /** @param formats the first is the baseline */
 export async function scoreCaches(
   bench: OfflineRunner,
@@ -34,7 +39,7 @@ export async function scoreCaches(
   cut: boolean,
   onTokens: (done: number, total: number) => void,
 ): Promise<CacheScores[]> {
-  const context = Math.max(...texts.map(({ ids }) => ids.length));
+  const context = longestOf(texts);
   const total = texts.reduce((sum, { ids }) => sum + ids.length, 0) * formats.length * (cut ? 2 : 1);
   let done = 0;
   const count = (tokens: number): void => {

@@ -1,11 +1,12 @@
 /**
  * What `kvant eval kv` scores teacher-forced: JSON lines with `text` (plain text, every token is scored, or those from `from` on), or with
- * `messages` and `answer` or `reference` (the tokens of the answer and the end of the turn are scored).
+ * `messages` and `answer` or `reference` (the tokens of the answer and the end of the turn are scored). Lines with pictures are asked alone.
  */
 import type { ModelText } from '../../engine/model-text.js';
 import type { EngineChatMessage } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
 import { parseJson, readText } from '../input.js';
+import { hasImages } from './picture-line.js';
 
 export interface ScoredText {
   readonly id: string;
@@ -21,6 +22,8 @@ export interface TextFilter {
   readonly limit?: number | undefined;
   /** Only lines whose stated `prompt_tokens` are below this. */
   readonly maxPrompt?: number | undefined;
+  /** The file is a question set: its lines with pictures are asked, and not scored. Else they are refused. */
+  readonly asked?: boolean;
 }
 
 /** Errors: `file-not-readable`, `invalid-json`, `invalid-text-set`; those of the tokenizer and the template. */
@@ -28,7 +31,7 @@ export async function readTexts(
   path: string,
   text: ModelText,
   name: string,
-  { limit, maxPrompt }: TextFilter = {},
+  { limit, maxPrompt, asked = false }: TextFilter = {},
 ): Promise<ScoredText[]> {
   const lines = (await readText(path)).split('\n').filter((line) => line.trim().length > 0);
   const values = lines.map((line, i) => ({
@@ -39,8 +42,17 @@ export async function readTexts(
   const wanted = values.filter(
     ({ value }) => maxPrompt === undefined || Number(value?.prompt_tokens ?? 0) < maxPrompt,
   );
-  const texts = wanted.slice(0, limit).map((line) => toText(line, text, name));
-  if (texts.length === 0) throw invalid(path, 'holds nothing that could be scored');
+  const seen = wanted.slice(0, limit);
+  const picture = seen.find(({ value }) => hasImages(value));
+  if (picture !== undefined && !asked)
+    throw new KvantError('invalid-text-set', `${picture.where} has pictures: it can be asked, not scored.`, {
+      kind: 'invalid-request',
+      where: picture.where,
+      fix: 'Give its file to --set.',
+    });
+  const scored = picture !== undefined ? seen.filter(({ value }) => !hasImages(value)) : seen;
+  const texts = scored.map((line) => toText(line, text, name));
+  if (seen.length === 0) throw invalid(path, 'holds nothing that could be scored');
   return texts;
 }
 
