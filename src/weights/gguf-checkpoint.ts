@@ -15,6 +15,12 @@ import type { GgufMetadata } from './gguf-metadata.js';
 const SHARD = /^(.*-)(\d{5})-of-(\d{5})\.gguf$/i;
 const MAX_SHARDS = 10_000;
 
+/** Some rows of a tensor, which are a matrix or a vector of their own. */
+export interface RowPart {
+  readonly first: number;
+  readonly rows: number;
+}
+
 /** Open GGUF files. Close them when the weights are on the device. */
 export class GgufCheckpoint {
   /** The first file. */
@@ -75,11 +81,17 @@ export class GgufCheckpoint {
    *
    * @param shown what it is called elsewhere
    * @param order set where the file has them in another one
+   * @param part of which rows it is, among which `order` counts. Default: all
    * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-gguf-type`
    */
-  matrix(name: string, shown: string, expected?: ExpectedShape, order?: RowOrder): MatrixSource {
-    const stored = this.#entry(name);
-    const entry = flattened(stored, expected?.stack);
+  matrix(
+    name: string,
+    shown: string,
+    expected?: ExpectedShape,
+    order?: RowOrder,
+    part?: RowPart,
+  ): MatrixSource {
+    const entry = partOf(flattened(this.#entry(name), expected?.stack), part);
     const { shape } = entry.tensor;
     const wanted = expected === undefined ? 'a matrix' : `[${expected.rows}, ${expected.cols}]`;
     // A matrix of one row may be stored as a vector.
@@ -98,14 +110,15 @@ export class GgufCheckpoint {
     return new GgufMatrix(shown, entry, order, this.vector(factor, factor, numbers));
   }
 
-  /** Numbers as f32; `order` says which number of the file each one is. */
+  /** Numbers as f32; `order` says which number of the file, or of the part, each one is. */
   vector(
     name: string,
     shown: string,
     expected?: readonly number[],
     order?: Pick<RowOrder, 'of' | 'rows'>,
+    part?: RowPart,
   ): VectorSource {
-    const entry = this.#entry(name);
+    const entry = partOf(this.#entry(name), part);
     const { shape } = entry.tensor;
     // Where a dimension of 1 stands changes nothing, as kernels of convolutions are stored.
     const sizes = (all: readonly number[]): string => all.filter((size) => size !== 1).join();
@@ -167,6 +180,16 @@ function flattened(entry: GgufEntry, stack: number | undefined): GgufEntry {
   const [first, second, third] = entry.tensor.shape;
   if (stack === undefined || first !== stack || entry.tensor.shape.length !== 3) return entry;
   return { ...entry, tensor: { ...entry.tensor, shape: [first * second!, third!] } };
+}
+
+/** Rows of a tensor as one: they lie one behind the other. */
+function partOf(entry: GgufEntry, part: RowPart | undefined): GgufEntry {
+  if (part === undefined) return entry;
+  const { tensor } = entry;
+  const [all, ...inner] = tensor.shape as [number, ...number[]];
+  const rowBytes = tensor.byteLength / all;
+  const [start, byteLength] = [tensor.start + part.first * rowBytes, part.rows * rowBytes];
+  return { ...entry, tensor: { ...tensor, shape: [part.rows, ...inner], start, byteLength } };
 }
 
 /** The file alone, or all of its set where its name says that it is one of several. */

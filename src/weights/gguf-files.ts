@@ -9,7 +9,7 @@ import { isGgufName } from './foreign-formats.js';
 const MOST_NAMED = 12;
 const LATER_SHARD = /-(?!0+1-)\d{5}-of-\d{5}\.gguf$/i;
 /** What sees or hears for a model, what was measured to quantise it, and drafts of it: none is a model alone. */
-const NO_MODEL = /(^|[._-])mm[_-]?proj|imatrix|vocab-only/i;
+const NO_MODEL = /(^|[._-])mm[_-]?proj|imatrix|vocab-only|^mtp-/i;
 
 /**
  * The models among some names: one file, or the first of a set, each.

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { ropeFrequencies } from '../../src/models/rope-frequencies.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 import { decodeFloats } from '../../src/weights/dtypes.js';
+import { fused } from '../setup/fused-tensors.js';
 import { f32, ggufBytes, string, u32, type Value, type WrittenTensor } from '../setup/gguf-writer.js';
 import { MODEL_FIXTURES } from './runner.js';
 
@@ -16,6 +17,8 @@ export interface Conversion {
   readonly plusOne?: boolean;
   /** Tensors of a layer that this architecture calls otherwise. */
   readonly names?: Readonly<Record<string, string>>;
+  /** q, k and v are one tensor. */
+  readonly fused?: boolean;
   /** Of layer norms. */
   readonly layerNormEps?: string;
   /** What a GGUF file cannot say differently: the checkpoint is then compared with itself, read from its folder. */
@@ -126,7 +129,7 @@ function collect(
 
 /** Writes a fixture checkpoint as a GGUF file, as llama.cpp's converter for its architecture would. */
 export async function convert(
-  { fixture, arch, paired, plusOne, names, layerNormEps, more }: Conversion,
+  { fixture, arch, paired, plusOne, names, layerNormEps, fused: fuses, more }: Conversion,
   path: string,
 ): Promise<void> {
   const folder = join(MODEL_FIXTURES, fixture);
@@ -215,5 +218,11 @@ export async function convert(
       data: new Uint8Array(factors.buffer),
     });
   }
-  await writeFile(path, ggufBytes({ metadata, tensors }));
+  const plain = tensors.map(({ name, shape, data }) => ({
+    name,
+    shape,
+    values: new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4),
+  }));
+  const joined = fused(plain, false).map((tensor) => ({ ...tensor, type: 0, data: bytesOf(tensor.values) }));
+  await writeFile(path, ggufBytes({ metadata, tensors: fuses === true ? joined : tensors }));
 }

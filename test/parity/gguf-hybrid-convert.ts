@@ -3,6 +3,7 @@
  * converters, written here once more, from their side.
  */
 import { join } from 'node:path';
+import { fused } from '../setup/fused-tensors.js';
 import { f32, string, u32, type Value } from '../setup/gguf-writer.js';
 import {
   type Fields,
@@ -19,6 +20,8 @@ export interface HybridConversion {
   readonly fixture: string;
   readonly arch: string;
   readonly names: Readonly<Record<string, string>>;
+  /** q, k and v are one tensor, and gate and up of experts. */
+  readonly fused?: boolean;
   readonly more: (config: Fields, at: At) => Record<string, Value>;
   /** What is done to a tensor under its published name; null leaves it to the names. */
   readonly extra?: Named;
@@ -55,7 +58,7 @@ const STACKED: Record<string, string> = {
 
 /** Writes a fixture checkpoint as a GGUF file, as llama.cpp's converter for its architecture would. */
 export async function convertHybrid(
-  { fixture, arch, names, more, change, extra }: HybridConversion,
+  { fixture, arch, names, more, change, extra, fused: fuses }: HybridConversion,
   path: string,
 ): Promise<void> {
   const { config, tensors: stated } = await published(join(MODEL_FIXTURES, fixture));
@@ -126,5 +129,5 @@ export async function convertHybrid(
     const values = Float32Array.from(parts.flatMap((part) => [...part.values]));
     tensors.push({ name, shape: [parts.length, ...parts[0]!.shape], values });
   }
-  await writeGguf(path, metadata, tensors);
+  await writeGguf(path, metadata, fuses === true ? fused(tensors, /qwen3/.test(arch)) : tensors);
 }

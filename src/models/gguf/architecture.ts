@@ -1,5 +1,6 @@
 /** What is said of an architecture of GGUF files. */
 
+import type { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
 
 /** What converters did to the weights of an architecture. */
@@ -13,8 +14,10 @@ export interface GgufArchitecture {
   readonly pairedRows?: boolean;
   /** With positions of several axes, q and k have the halves of rotated pairs one after the other, though families have them side by side. */
   readonly halvedByAxes?: boolean;
-  /** Where q, k and v are one tensor in the file: families have three. */
-  readonly splitsQkv?: boolean;
+  /** The family has q, k and v as one tensor. Default: as three, also where the file has one. */
+  readonly joinedQkv?: boolean;
+  /** q has rows of a gate beside each head's: it is twice as high as what comes behind attention is wide. */
+  readonly gatedQueries?: boolean;
   /**
    * Norms that multiply by 1 + w are stored as 1 + w, and decays as they are used; `in layers`: not the last norm, which multiplies by w.
    * Default: they are as they were published.
@@ -42,6 +45,8 @@ export interface GgufArchitecture {
   readonly scores?: 'sigmoid';
   /** Tensors of layers that hold one number each, all the same: the field that it is, by the tensor; null where it is to be 1. */
   readonly constants?: Readonly<Record<string, string | null>>;
+  /** Layers may be said not to rotate, which is refused. Default: the key means something else. */
+  readonly rotates?: boolean;
   /** Keys that change other models, and that `fields` reads. */
   readonly reads?: readonly string[];
   /** Fields that are its alone. */
@@ -63,6 +68,8 @@ export interface MetadataReader {
   /** A list of flags, one a layer; a number of layers where there is a period. */
   pattern(key: string): readonly boolean[] | number | undefined;
   hasTensor(name: string): boolean;
+  /** The error for a key that changes the model, and is not computed. */
+  unsupported(key: string, what: string): KvantError;
   /** Of a tensor, undefined where there is none. */
   rows(name: string): number | undefined;
 }

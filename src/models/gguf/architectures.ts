@@ -12,6 +12,7 @@ import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
 import { DEEPSEEK2, MISTRAL4 } from './latent-architectures.js';
 import { MAMBA_ARCHITECTURES } from './mamba-architectures.js';
+import { slidingLayers } from './sliding-layers.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
 const SANDWICH = { ffn_norm: 'pre_feedforward_layernorm' };
@@ -21,9 +22,11 @@ const GEMMA3: GgufArchitecture = {
   names: SANDWICH,
   modelType: 'gemma3_text',
   className: 'Gemma3ForCausalLM',
+  reads: ['rope.freq_base_swa'],
   fields: (read) => ({
-    sliding_window: read.count('attention.sliding_window') ?? 1024,
-    sliding_window_pattern: read.count('attention.sliding_window_pattern') ?? 6,
+    // Where no layer slides converters leave the window out.
+    layer_types: Array.from({ length: read.layers }, () => 'full_attention'),
+    ...slidingLayers(read, 6),
     rope_local_base_freq: read.number('rope.freq_base_swa') ?? 10_000,
     final_logit_softcapping: read.number('final_logit_softcapping') ?? null,
     query_pre_attn_scalar: gemmaScalar(read, 62),
@@ -48,6 +51,12 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     className: 'LlamaForCausalLM',
   },
   {
+    name: 'xverse',
+    pairedRows: true,
+    modelType: 'llama',
+    className: 'LlamaForCausalLM',
+  },
+  {
     name: 'qwen2',
     modelType: 'qwen2',
     className: 'Qwen2ForCausalLM',
@@ -64,7 +73,8 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     modelType: 'gemma2',
     className: 'Gemma2ForCausalLM',
     fields: (read) => ({
-      sliding_window: read.count('attention.sliding_window') ?? 4096,
+      sliding_window: 4096,
+      ...slidingLayers(read, 2),
       attn_logit_softcapping: read.number('attn_logit_softcapping') ?? 50,
       final_logit_softcapping: read.number('final_logit_softcapping') ?? 30,
       query_pre_attn_scalar: gemmaScalar(read, 46),
@@ -76,7 +86,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     ...GEMMA3,
     name: 'gemma-embedding',
     className: 'Gemma3TextModel',
-    reads: ['attention.causal'],
+    reads: ['attention.causal', 'rope.freq_base_swa'],
     fields: (read, config) => ({ ...GEMMA3.fields!(read, config), use_bidirectional_attention: true }),
   },
   {
@@ -84,6 +94,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     pairedRows: true,
     modelType: 'granite',
     reads: ['logit_scale', 'embedding_scale', 'residual_scale'],
+    rotates: true,
     className: 'GraniteForCausalLM',
     fields: (read) => ({
       ...biases(read),
@@ -103,6 +114,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   {
     name: 'phi3',
     modelType: 'phi3',
+    joinedQkv: true,
     names: { ffn_up: 'mlp.gate_up_proj' },
     reads: ['rope.scaling.attn_factor'],
     className: 'Phi3ForCausalLM',
@@ -162,6 +174,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     name: 'olmo2',
     modelType: 'olmo2',
     className: 'Olmo2ForCausalLM',
+    reads: ['rope.freq_base_swa'],
     fields: olmo,
   },
   {
@@ -188,11 +201,8 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     name: 'chatglm',
     modelType: 'glm',
     className: 'GlmForCausalLM',
-    splitsQkv: true,
     names: { ffn_up: 'mlp.gate_up_proj' },
-    fields: (read) => ({
-      attention_bias: read.hasTensor('blk.0.attn_q.bias') || read.hasTensor('blk.0.attn_qkv.bias'),
-    }),
+    fields: (read) => ({ attention_bias: read.hasTensor('blk.0.attn_q.bias') }),
   },
   {
     name: 'glm4',
@@ -265,22 +275,6 @@ function biases({ hasTensor }: MetadataReader): JsonObject {
   };
 }
 
-/**
- * Window and pattern of sliding layers, where there are any.
- * @param period one layer in so many sees everything, where the file does not say
- */
-function slidingLayers(read: MetadataReader, period: number): JsonObject {
-  const window = read.count('attention.sliding_window', 0) ?? 0;
-  if (window === 0) return {};
-  const pattern = read.pattern('attention.sliding_window_pattern') ?? period;
-  const slides = (layer: number): boolean =>
-    typeof pattern === 'number' ? (layer + 1) % pattern !== 0 : pattern[layer] === true;
-  const layer_types = Array.from({ length: read.layers }, (_, layer) =>
-    slides(layer) ? 'sliding_attention' : 'full_attention',
-  );
-  return { sliding_window: window, layer_types };
-}
-
 /** OLMo 3 is one whose layers slide. Those rotate plainly; the others may be stretched. */
 function olmo(read: MetadataReader, { rope_theta, rope_scaling }: JsonObject): JsonObject {
   const sliding = slidingLayers(read, 4);
@@ -293,7 +287,10 @@ function olmo(read: MetadataReader, { rope_theta, rope_scaling }: JsonObject): J
     rope_scaling: null,
     rope_parameters: {
       full_attention: { rope_type: 'default', ...(rope_scaling as JsonObject | undefined), rope_theta },
-      sliding_attention: { rope_type: 'default', rope_theta },
+      sliding_attention: {
+        rope_type: 'default',
+        rope_theta: read.number('rope.freq_base_swa') ?? rope_theta,
+      },
     },
   };
 }

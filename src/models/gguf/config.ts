@@ -51,10 +51,13 @@ export function ggufConfig(
   const vocab = shapeOf('token_embd.weight')?.[0];
   if (vocab === undefined) throw missingEmbedding(metadata.path);
   const blocks = required('block_count');
-  // Lists are made as long: what is stated has to be there.
-  if (blocks > storedBlocks)
-    throw metadata.odd(at('block_count'), `the ${storedBlocks} blocks that the file holds, or fewer,`);
+  // Layers that draft stand behind the others, or were left out.
   const layers = blocks - (metadata.count(at('nextn_predict_layers'), 0) ?? 0);
+  const hasFirst = ['attn_norm', 'attn_output'].some((part) => shapeOf(`blk.0.${part}.weight`) !== undefined);
+  if (blocks > layers && !hasFirst) throw draft(metadata.path);
+  // Lists are made as long: what is stated has to be there.
+  if (layers > storedBlocks || layers < 1)
+    throw metadata.odd(at('block_count'), `the ${storedBlocks} blocks that the file holds, or fewer,`);
   const read: MetadataReader = {
     headDim,
     layers,
@@ -66,7 +69,10 @@ export function ggufConfig(
     text: (key) => metadata.text(at(key)),
     pattern: (key) => pattern(metadata, at(key)),
     flag: (key) => metadata.flag(at(key)),
-    hasTensor: (name) => shapeOf(name) !== undefined,
+    // q, k and v may be one.
+    hasTensor: (name) =>
+      [name, name.replace(/\.attn_[qkv]\./, '.attn_qkv.')].some((one) => shapeOf(one) !== undefined),
+    unsupported: (key, what) => unsupported(at(key), what),
     rows: (name) => shapeOf(name)?.[0],
   };
   const { layerNormEps } = architecture;
@@ -96,7 +102,7 @@ export function ggufConfig(
     [layerNormEps ?? 'rms_norm_eps']: eps,
     vocab_size: vocab,
     tie_word_embeddings: shapeOf('output.weight') === undefined,
-    rope_theta: metadata.number(at('rope.freq_base')) ?? 10_000,
+    rope_theta: metadata.number(at('rope.freq_base')) ?? PLAIN_THETA,
     ...(rotated === undefined ? {} : { partial_rotary_factor: rotated / headDim }),
     ...scaling(metadata, at, factors),
     ...endIds(metadata),
@@ -150,11 +156,13 @@ function pattern(metadata: GgufMetadata, key: string): readonly boolean[] | numb
   return metadata.numbers(key)?.map((flag) => flag !== 0);
 }
 
+/** Where a file has no base of the rotation. */
+const PLAIN_THETA = 10_000;
 /** As `expert_gating_func` numbers it. */
 const SIGMOID = 2;
 
 /** What changes the model, and is not computed. */
-function refuseOthers(metadata: GgufMetadata, { name, reads = [], scores }: GgufArchitecture): void {
+function refuseOthers(metadata: GgufMetadata, { name, reads = [], rotates, scores }: GgufArchitecture): void {
   const off = (key: string, neutral: number, what: string): void => {
     const value = reads.includes(key) ? undefined : metadata.number(`${name}.${key}`);
     if (value !== undefined && value !== neutral) throw unsupported(`${name}.${key}`, what);
@@ -165,6 +173,13 @@ function refuseOthers(metadata: GgufMetadata, { name, reads = [], scores }: Gguf
   off('rope.scaling.attn_factor', 1, 'a rotation with an attention factor of its own');
   off('attention.temperature_scale', 0, 'scores that are scaled by position');
   off('rope.scaling.yarn_log_multiplier', 0, 'a YaRN whose attention factor is another');
+  // The same as of the other layers, or left out.
+  const plain = (key: string): number =>
+    metadata.number(`${name}.${key}`) ?? (key === 'rope.freq_base' ? PLAIN_THETA : Number.NaN);
+  for (const key of ['rope.freq_base', 'attention.key_length', 'rope.dimension_count'])
+    off(`${key}_swa`, plain(key), 'another number for layers that slide');
+  if (rotates === true && metadata.flag(`${name}.rope.scaling.finetuned`) === false)
+    throw unsupported(`${name}.rope.scaling.finetuned`, 'a model without rotation');
   for (const key of ['logit_scale', 'embedding_scale', 'residual_scale'])
     off(key, 1, 'a multiplier of embedding, branches or logits');
   // 0 leaves it to the architecture.
@@ -215,6 +230,18 @@ function endIds(metadata: GgufMetadata): JsonObject {
   const ids = (keys: readonly string[]): number[] =>
     keys.flatMap((key) => metadata.count(`tokenizer.ggml.${key}_token_id`, 0) ?? []);
   return { bos_token_id: ids(['bos'])[0] ?? null, eos_token_id: [...new Set(ids(['eos', 'eot', 'eom']))] };
+}
+
+function draft(path: string): KvantError {
+  return new KvantError(
+    'model-architecture-unknown',
+    `${path} holds layers that draft for a model (MTP), not a model`,
+    {
+      kind: 'unsupported',
+      where: path,
+      fix: 'Give the GGUF file of the model that it goes with.',
+    },
+  );
 }
 
 function missingEmbedding(path: string): KvantError {

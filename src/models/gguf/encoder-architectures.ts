@@ -56,7 +56,7 @@ export const ENCODER_ARCHITECTURES: readonly GgufArchitecture[] = [
     },
     topNames: { token_embd_norm: `${EMBEDDINGS}.norm` },
     layerNormEps: 'norm_eps',
-    reads: READS,
+    reads: [...READS, 'rope.freq_base_swa'],
     fields: modern,
   },
 ];

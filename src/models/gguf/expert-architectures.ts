@@ -6,6 +6,7 @@
 
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
+import { slidingLayers } from './sliding-layers.js';
 
 export function stacks(path: string): Record<string, string> {
   return {
@@ -110,7 +111,7 @@ export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
     fields: (read, config) => ({
       ...experts(read, 'num_local_experts', 'intermediate_size'),
       attention_bias: read.hasTensor('blk.0.attn_q.bias'),
-      sliding_window: read.count('attention.sliding_window') ?? 128,
+      ...slidingLayers(read, 2),
       // The borders of what is stretched are no whole dims in this family.
       ...(config.rope_scaling === undefined
         ? {}

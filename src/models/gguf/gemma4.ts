@@ -40,7 +40,7 @@ export const GEMMA4: GgufArchitecture = {
     'ffn_gate_up_exps.weight': 'experts.gate_up_proj',
     'ffn_down_exps.weight': 'experts.down_proj',
   },
-  reads: ['expert_count'],
+  reads: ['expert_count', 'rope.freq_base_swa', 'attention.key_length_swa', 'rope.dimension_count_swa'],
   fields,
 };
 

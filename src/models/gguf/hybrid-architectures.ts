@@ -36,6 +36,9 @@ const LFM2_NAMES = {
 
 /** Layers without KV heads convolve. */
 function lfm2(read: MetadataReader): JsonObject {
+  // The decoder of LFM2.5's audio.
+  if ((read.count('attention.sliding_window', 0) ?? 0) > 0)
+    throw read.unsupported('attention.sliding_window', 'attention within a window');
   const heads = read.list('attention.head_count_kv');
   return {
     norm_eps: read.number('attention.layer_norm_rms_epsilon') ?? 1e-5,
@@ -131,10 +134,13 @@ export const HYBRID_ARCHITECTURES: readonly GgufArchitecture[] = [
     className: 'Qwen3NextForCausalLM',
     bakedNorms: true,
     someAttend: true,
+    gatedQueries: true,
     names: {
       ...DELTA_NAMES,
       ...MLP_NAMES,
       ...SHARED_NAMES,
+      // Of earlier converters, in place of the two, as the hub has them.
+      ssm_in: 'linear_attn.in_proj_qkvz',
     },
     wholeNames: DELTA_WHOLE_NAMES,
     reads: ['expert_count'],
@@ -146,6 +152,7 @@ export const HYBRID_ARCHITECTURES: readonly GgufArchitecture[] = [
     className: 'Qwen3_5ForCausalLM',
     bakedNorms: true,
     someAttend: true,
+    gatedQueries: true,
     tiledHeads: true,
     names: DELTA_NAMES,
     wholeNames: DELTA_WHOLE_NAMES,
@@ -157,6 +164,7 @@ export const HYBRID_ARCHITECTURES: readonly GgufArchitecture[] = [
     className: 'Qwen3_5MoeForCausalLM',
     bakedNorms: true,
     someAttend: true,
+    gatedQueries: true,
     tiledHeads: true,
     names: {
       ...DELTA_NAMES,

@@ -67,8 +67,8 @@ function granite4(read: MetadataReader): JsonObject {
     residual_multiplier: read.number('residual_scale') ?? 1,
     logits_scaling: read.number('logit_scale') ?? 1,
     attention_multiplier: read.number('attention.scale') ?? read.headDim ** -0.5,
-    // So converters say that layers rotate.
-    position_embedding_type: read.flag('rope.scaling.finetuned') === true ? 'rope' : null,
+    // So converters say that layers do not rotate.
+    position_embedding_type: read.flag('rope.scaling.finetuned') === false ? null : 'rope',
     layer_types: Array.from({ length: read.layers }, (_, layer) =>
       read.hasTensor(`blk.${layer}.ssm_in.weight`) ? 'mamba' : 'attention',
     ),

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
+  bool,
   f32,
   ggufBytes,
   string,
@@ -65,6 +66,14 @@ async function opened(
   await writeFile(path, ggufBytes({ metadata: { ...METADATA, ...metadata }, tensors }));
   return await openModel(path);
 }
+
+/** The same numbers as another architecture has them. */
+const renamedKeys = (arch: string): Record<string, Value> => ({
+  ...Object.fromEntries(
+    Object.entries(METADATA).map(([key, value]) => [key.replace(/^llama\./, `${arch}.`), value]),
+  ),
+  'general.architecture': string(arch),
+});
 
 describe('a GGUF file as a model', () => {
   it('has a config, and says of each tensor what it was and what it became', async () => {
@@ -160,12 +169,66 @@ describe('a GGUF file as a model', () => {
       'model-config-unsupported',
       /looks ahead/,
     ],
+    [
+      'another base of the rotation where layers slide',
+      { 'llama.rope.freq_base_swa': f32(5000) },
+      'model-config-unsupported',
+      /layers that slide/,
+    ],
+    ...(
+      [
+        ['granite', 'rope.scaling.finetuned', bool(false), /without rotation/],
+        ['lfm2', 'attention.sliding_window', u32(8), /within a window/],
+      ] as const
+    ).map(([arch, key, value, message]): [string, Record<string, Value>, string, RegExp] => [
+      `${key} of ${arch}`,
+      { ...renamedKeys(arch), [`${arch}.${key}`]: value },
+      'model-config-unsupported',
+      message,
+    ]),
+    [
+      'more layers than there are',
+      { 'llama.block_count': u32(3), 'llama.nextn_predict_layers': u32(1) },
+      'model-config',
+      /the 1 blocks that the file holds/,
+    ],
   ])('refuses %s', async (_, metadata, code, message) => {
     await expect(opened(metadata)).rejects.toMatchObject({
       code,
       message: expect.stringMatching(message) as string,
       fix: expect.stringMatching(/\w/) as string,
     });
+  });
+
+  it('leaves layers that draft out, whether the file has them or not', async () => {
+    const metadata = { 'llama.block_count': u32(2), 'llama.nextn_predict_layers': u32(1) };
+    const drafts = TENSORS.slice(2).map((one) => ({ ...one, name: one.name.replace('blk.0', 'blk.1') }));
+    for (const more of [[], [...drafts, plain('blk.1.nextn.eh_proj', [32, 64])]]) {
+      await using model = await opened(metadata, [...TENSORS, ...more]);
+      expect(model.definition.facts.layers).toBe(1);
+      inspectModel(model.source, model.definition);
+    }
+    await expect(opened(metadata, [...TENSORS.slice(0, 2), ...drafts])).rejects.toMatchObject({
+      code: 'model-architecture-unknown',
+      message: expect.stringContaining('draft for a model (MTP)') as string,
+    });
+  });
+
+  it('takes a Gemma 3 without a window for one whose layers see all', async () => {
+    const norms = ['attn_q_norm', 'attn_k_norm'].map((name) => plain(`blk.0.${name}`, [16]));
+    const behind = ['post_attention_norm', 'post_ffw_norm'].map((name) => plain(`blk.0.${name}`, [32]));
+    const windows = async (more: Record<string, Value>): Promise<unknown> => {
+      await using model = await opened({ ...renamedKeys('gemma3'), ...more }, [
+        ...TENSORS,
+        ...norms,
+        ...behind,
+      ]);
+      return model.definition.layout.cache.map(({ window }) => window);
+    };
+    expect(await windows({})).toEqual([null]);
+    const list: Value = { type: 'bools', value: [1] };
+    const key = 'gemma3.attention.sliding_window';
+    expect(await windows({ [key]: u32(8), [`${key}_pattern`]: list })).toEqual([8]);
   });
 
   it('refuses a file without a model in it', async () => {

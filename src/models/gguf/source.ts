@@ -3,13 +3,14 @@
 import type { MatrixSource, VectorSource } from '../../device/weights.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
-import { factorName, GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
+import { factorName, GgufCheckpoint, type RowPart } from '../../weights/gguf-checkpoint.js';
 import { halvedRows, pairedRows, type RowOrder } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture } from './architecture.js';
 import { ggufConfig, type RotationFactors } from './config.js';
 import { layerConstants } from './layer-constants.js';
 import { FACTORS, familyName, fileName, isRotated } from './names.js';
+import { splitQkv } from './split-qkv.js';
 import { isConv, type TiledHeads, tiledHeads, tiledOrder } from './tiled-heads.js';
 
 export class GgufSource {
@@ -21,8 +22,8 @@ export class GgufSource {
   readonly #names: ReadonlyMap<string, string>;
   /** What the file keeps in lists, by the family's name of each. */
   readonly #numbers: ReadonlyMap<string, number>;
-  /** What is some of the rows of a tensor, by the family's name of it. */
-  readonly #parts: ReadonlyMap<string, RowOrder>;
+  /** What is some of the rows of a tensor, by the family's name of it: which, and what the file would call it alone. */
+  readonly #parts: ReadonlyMap<string, { readonly rows: RowPart; readonly alone: string }>;
   readonly #rotated: RowOrder | undefined;
   readonly #tiled: TiledHeads | undefined;
   readonly #used = new Set<string>();
@@ -31,7 +32,7 @@ export class GgufSource {
     checkpoint: GgufCheckpoint,
     { architecture, config }: ReturnType<typeof ggufConfig>,
     names: ReadonlyMap<string, string>,
-    parts: ReadonlyMap<string, RowOrder>,
+    parts: ReadonlyMap<string, { readonly rows: RowPart; readonly alone: string }>,
   ) {
     this.#checkpoint = checkpoint;
     this.architecture = architecture;
@@ -58,15 +59,15 @@ export class GgufSource {
       const constants = await layerConstants(checkpoint, stated.architecture, blocks);
       const found = { ...stated, config: { ...stated.config, ...constants.fields } };
       const names = new Map<string, string>();
-      const parts = new Map<string, RowOrder>();
+      const parts = new Map<string, { readonly rows: RowPart; readonly alone: string }>();
       for (const name of checkpoint.names()) {
         if (FACTORS.some((factor) => factor === name) || constants.names.has(name)) continue;
-        const split = found.architecture.splitsQkv === true ? splitQkv(name, found.config) : undefined;
-        for (const [part, order] of split ?? [[name, undefined] as const]) {
-          const shown = familyName(part, found.architecture);
+        const split = splitQkv(name, found.architecture, shapeOf);
+        for (const [alone, rows] of split ?? [[name, undefined] as const]) {
+          const shown = familyName(alone, found.architecture);
           if (names.has(shown)) throw twice(path, name, names.get(shown)!);
           names.set(shown, name);
-          if (order !== undefined) parts.set(shown, order);
+          if (rows !== undefined) parts.set(shown, { rows, alone });
         }
       }
       return new GgufSource(checkpoint, found, names, parts);
@@ -111,9 +112,10 @@ export class GgufSource {
       const numbers = tensor.shape.reduce((product, size) => product * size, 1);
       return { dtype: tensor.type.name, shape: [numbers], byteLength: tensor.byteLength };
     }
-    const { rows } = this.#order(name, tensor.name) ?? {};
+    const part = this.#parts.get(name)?.rows;
+    const rows = part?.rows ?? this.#order(name, tensor.name)?.rows;
     const [first, ...inner] = tensor.shape;
-    const share = this.#parts.has(name) ? rows! / first! : 1;
+    const share = part === undefined ? 1 : part.rows / first!;
     // Of a convolution, an order is of its numbers.
     const outer = isConv(tensor.name)
       ? (rows ?? 0) / inner.reduce((product, size) => product * size, 1)
@@ -135,7 +137,8 @@ export class GgufSource {
       if (!shown.endsWith('.scale') && this.#names.has(shown)) throw twiceScaled(this.path, factor);
       this.#used.add(shown);
     }
-    return this.#checkpoint.matrix(stored, name, expected, this.#order(name, stored));
+    const part = this.#parts.get(name)?.rows;
+    return this.#checkpoint.matrix(stored, name, expected, this.#order(name, stored), part);
   }
 
   vector(name: string, shape?: readonly number[]): VectorSource {
@@ -144,7 +147,8 @@ export class GgufSource {
     const stored = this.#take(name);
     const own = FLAT.test(stored) && same(this.info(name)?.shape, shape);
     const expected = own ? this.#checkpoint.info(stored)!.shape : shape;
-    return this.#checkpoint.vector(stored, name, expected, this.#order(name, stored));
+    const part = this.#parts.get(name)?.rows;
+    return this.#checkpoint.vector(stored, name, expected, this.#order(name, stored), part);
   }
 
   /** A head beside the embedding is one of its own: converters leave out what is tied. */
@@ -162,9 +166,9 @@ export class GgufSource {
   }
 
   #order(name: string, stored: string): RowOrder | undefined {
-    const part = this.#parts.get(name);
-    if (part !== undefined) return part;
-    if (this.#rotated !== undefined && isRotated(stored)) return this.#rotated;
+    const alone = this.#parts.get(name)?.alone;
+    if (this.#rotated !== undefined && isRotated(alone ?? stored)) return this.#rotated;
+    if (alone !== undefined) return undefined;
     return this.#tiled === undefined ? undefined : tiledOrder(stored, this.#tiled);
   }
 
@@ -186,29 +190,6 @@ function rotatedOrder(
   if (halvedByAxes !== true || metadata.value(`${name}.rope.dimension_sections`) === undefined)
     return undefined;
   return halvedRows(headDim, metadata.count(`${name}.rope.dimension_count`) ?? headDim);
-}
-
-/** The rows of one tensor of q, k and v, by what each would be called alone; undefined for any other tensor. */
-function splitQkv(
-  name: string,
-  { head_dim, num_attention_heads, num_key_value_heads }: JsonObject,
-): [name: string, order: RowOrder][] | undefined {
-  const [, at, kind] = /^(blk\.\d+\.)attn_qkv\.(weight|bias)$/.exec(name) ?? [];
-  if (at === undefined) return undefined;
-  const heads = num_key_value_heads as number;
-  let first = 0;
-  return (
-    [
-      ['q', num_attention_heads as number],
-      ['k', heads],
-      ['v', heads],
-    ] as const
-  ).map(([letter, count]) => {
-    const start = first;
-    const rows = count * (head_dim as number);
-    first += rows;
-    return [`${at}attn_${letter}.${kind}`, { rows, of: (row) => start + row }];
-  });
 }
 
 /** Of Mamba 2: a list of numbers, though the file has a row for each head or group. */
