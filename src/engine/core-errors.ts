@@ -65,6 +65,26 @@ export function contextExceeded(
   );
 }
 
+/** The same for a conversation with so many pictures and videos, and with what they take of its tokens. */
+export function picturesExceed(
+  tokens: number,
+  seen: { readonly count: number; readonly tokens: number },
+  maxContext: number,
+  raise: ContextRaise,
+): KvantError {
+  const { code, message, fix } = contextExceeded(tokens, maxContext, 'messages', raise);
+  const one = seen.count === 1;
+  const told = `${message} Of these ${one ? 'its picture takes' : `its ${seen.count} pictures take`} ${seen.tokens}.`;
+  if (2 * seen.tokens < tokens) return invalid(code, told, 'messages', fix!);
+  const bound = 'max_pixels in mm_processor_kwargs (imageProcessor.maxPixels)';
+  return invalid(
+    code,
+    told,
+    'messages',
+    `Send ${one ? 'a smaller picture' : 'fewer or smaller pictures'}, or bound them with ${bound} where the model resizes as it is told. ${fix}`,
+  );
+}
+
 /** Whether the queue is too full for so many more sequences. `rows`: free ones. */
 export function queueError(
   place: QueuePlace,

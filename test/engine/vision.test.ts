@@ -142,8 +142,12 @@ describe('demo-vision', () => {
     // Of 64 tokens each: the text makes it too much, the pictures alone do, what is kept for them is too small.
     const fix = (text: string): unknown => expect.stringContaining(text);
     const messages = { where: 'messages', status: 400 };
-    const tooLong = { code: 'context-length-exceeded', ...messages, fix: fix('Shorten the messages') };
-    expect(await refused(4)).toMatchObject(tooLong);
+    expect(await refused(4)).toMatchObject({
+      code: 'context-length-exceeded',
+      ...messages,
+      message: fix('Of these its 4 pictures take 256.'),
+      fix: expect.stringMatching(/^Send fewer or smaller pictures, .* max_pixels .* Shorten the messages/),
+    });
     const at = 'messages[0].content[4].image';
     expect(await refused(5)).toMatchObject({
       code: 'image-too-large',

@@ -5,7 +5,7 @@ import { checkDraws } from '../../sampling/draws-left.js';
 import type { SamplingParams } from '../../sampling/options.js';
 import { type TokenRules, tokenRules } from '../../sampling/token-rules.js';
 import type { Unread } from '../../text/chat-template.js';
-import { type ContextRaise, contextExceeded } from '../core-errors.js';
+import { type ContextRaise, contextExceeded, picturesExceed } from '../core-errors.js';
 import type { ModelText, RenderChatOptions } from '../model-text.js';
 import type { EngineChatMessage } from '../types.js';
 import type { TokenRun } from '../vision/pictures.js';
@@ -132,8 +132,11 @@ function encodePictures(
     at += part.length;
   }
   const { ids, runs } = expandPictures(joined, kinds);
-  if (ids.length >= limits.maxContext)
-    throw contextExceeded(ids.length, limits.maxContext, 'messages', limits.contextRaise);
+  if (ids.length >= limits.maxContext) {
+    const tokens = runs.flat(2).reduce((sum, run) => sum + run.tokens, 0);
+    const seen = { count: runs.flat().length, tokens };
+    throw picturesExceed(ids.length, seen, limits.maxContext, limits.contextRaise);
+  }
   const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);
   return { ids, chatEnd: endOf(pieces.join('')), unread, runs };
 }
