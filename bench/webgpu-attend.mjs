@@ -74,7 +74,7 @@ export function stageText(stage, facts) {
 export const poolBytes = (c) => c.blocks * c.shape.kvHeads * c.shape.blockTokens * c.shape.headDim * 2;
 
 /** Buffers of a case; keys and values are the first words of two arenas. */
-export function makeBuffers(bench, c, sharp) {
+function makeBuffers(bench, c, sharp) {
   const { shape } = c;
   const q = normals(c.tokens * shape.heads * shape.headDim, 99).map((v) => v * sharp);
   const out = bench.buffer(q.length * 4);
@@ -93,7 +93,7 @@ export function makeBuffers(bench, c, sharp) {
 }
 
 /** out of one (token, head) in float64. */
-export function attendReference(keys, values, c, q, s, token, position, head) {
+function attendReference(keys, values, c, q, s, token, position, head) {
   const { shape } = c;
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot } = shape;
   const kv = Math.floor(head / (heads / kvHeads));

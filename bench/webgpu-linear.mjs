@@ -16,7 +16,7 @@ export const metaBytes = (spec) =>
   spec.weight.kind === 'affine' ? (spec.n * spec.k * 4) / spec.weight.groupSize : 0;
 
 /** The arena a weight's codes come from. */
-export function codesArena(arenas, weight) {
+function codesArena(arenas, weight) {
   if (weight.kind === 'affine') return arenas.codes;
   return arenas[weight.dtype];
 }

@@ -27,7 +27,7 @@ export const BYTES = { bytes: true };
 /** A size of the common kernel: two splits an item. */
 export const WIDE = { threads: 128, unroll: 4, valueUnroll: 8, split: 512 };
 /** By quads if it says so. */
-export const isQuads = (config) => config.quads === true;
+const isQuads = (config) => config.quads === true;
 export const fits = (shape, config) =>
   isQuads(config)
     ? quadsFits(shape, lanes, features.workgroupBytes)

@@ -11,10 +11,10 @@ import { Side } from './stored.mjs';
 const { kvLayout } = await built('device/webgpu/kernels/kv-layout.js');
 const { reduceStage } = await built('device/webgpu/kernels/attend-reduce.js');
 
-export const slicesAll = args.includes('--slices');
+const slicesAll = args.includes('--slices');
 export const timing = quick ? { targetUs: 300, samples: 1 } : { targetUs: 5000, samples: 5, warmMs: 150 };
 /** Bytes that launches go round through, so that none finds the cache of the one before. */
-export const ROUND = quick ? 2 ** 22 : 400 * 2 ** 20;
+const ROUND = quick ? 2 ** 22 : 400 * 2 ** 20;
 
 export async function timeCase(name, shape, positions, configs, reduces = [4, 8, 16]) {
   const pools = [];

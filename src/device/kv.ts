@@ -210,7 +210,7 @@ export function kvFloatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dt
 
 /** Elements of the widest head that a pool takes, and of the widest latent. */
 export const MAX_HEAD_DIM = 512;
-export const MAX_LATENT_DIM = 1024;
+const MAX_LATENT_DIM = 1024;
 
 /** Why a pool cannot keep heads of these sizes; undefined where it can. */
 export function badHeads({

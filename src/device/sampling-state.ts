@@ -65,7 +65,7 @@ export function endsWith(history: Int32Array, end: number, sequence: Uint32Array
 }
 
 /** How a history stands to the tokens that a state holds. */
-export const HISTORY_CHANGES = ['equal', 'continued', 'other'] as const;
+const HISTORY_CHANGES = ['equal', 'continued', 'other'] as const;
 export type HistoryChange = (typeof HISTORY_CHANGES)[number];
 
 /** The tokens that a slot's state holds, on the host: what `sync` compares with. */

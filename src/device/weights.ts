@@ -230,7 +230,7 @@ export function holdsRows(piece: MatrixRows, cols: number, format: MatrixFormat,
 }
 
 /** Where the arrays of some rows lie in one piece of memory, each at a multiple of 16 bytes. */
-export function roomPlaces(
+function roomPlaces(
   cols: number,
   format: MatrixFormat,
   rows: number,

@@ -9,7 +9,7 @@ import type { HostConfig } from './messages.js';
 import type { LoadProgress, LogEntry, TuningInfo } from './types.js';
 
 /** What a start may spend on measuring. The rest is left for the next one. */
-export const DEFAULT_AUTOTUNE_MS = 20_000;
+const DEFAULT_AUTOTUNE_MS = 20_000;
 
 export interface AutotuneCallbacks {
   readonly onProgress: (progress: LoadProgress) => void;

@@ -13,12 +13,12 @@ import type { SchedulerConfig } from './scheduling/step-plan.js';
 import type { EngineLimits, EngineOptions, HubAccess } from './types.js';
 
 export const DEFAULT_MAX_ROWS = 16;
-export const DEFAULT_MAX_QUEUE = 256;
+const DEFAULT_MAX_QUEUE = 256;
 export const DEFAULT_BLOCK_TOKENS = 16;
 /** What the prefix cache may take on disk unasked. */
 export const DEFAULT_DISK_BYTES = 16 * 2 ** 30;
 /** Waiting so long weighs as much as one step of priority. */
-export const AGEING_MS = 2000;
+const AGEING_MS = 2000;
 /** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
 export const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
 export const DEFAULT_TARGET_ITL_MS = { cpu: 200, webgpu: 100 } as const;

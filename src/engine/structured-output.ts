@@ -5,7 +5,7 @@ import type { GrammarAsk } from '../grammar/ask.js';
 import type { StructuredOutput } from './types.js';
 
 /** Fields of a request, of which it may have one. */
-export const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice', 'grammar', 'structuralTag'] as const;
+const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice', 'grammar', 'structuralTag'] as const;
 export const STRUCTURED_REQUEST_FIELDS: readonly string[] = [...STRUCTURED_FIELDS, 'strictSchema'];
 
 /** Null where the answer is free. Errors: `invalid-parameter`, `conflicting-parameters`. */

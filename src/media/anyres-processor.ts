@@ -99,7 +99,7 @@ function readPinpoints(fields: ProcessorFields, side: number): readonly Pinpoint
   );
 }
 
-export class AnyresProcessor implements ImageProcessor {
+class AnyresProcessor implements ImageProcessor {
   readonly settings: AnyresSettings;
   readonly #tables: readonly Float32Array[];
 

@@ -54,7 +54,7 @@ function readGemma4(fields: ProcessorFields, tower: TowerInput, single: boolean)
   });
 }
 
-export class Gemma4Processor implements ImageProcessor {
+class Gemma4Processor implements ImageProcessor {
   readonly settings: Gemma4Settings;
   readonly #tables: readonly Float32Array[];
 

@@ -1,6 +1,6 @@
 /** What the first bytes of a picture say: its format and its size, before anything is decoded. */
 
-export const IMAGE_FORMATS = ['jpeg', 'png', 'webp', 'gif'] as const;
+const IMAGE_FORMATS = ['jpeg', 'png', 'webp', 'gif'] as const;
 export type ImageFormat = (typeof IMAGE_FORMATS)[number];
 
 export interface ImageHeader {

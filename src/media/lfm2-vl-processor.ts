@@ -72,7 +72,7 @@ function readTiles(fields: ProcessorFields, token: number): Lfm2VlSettings['tile
   return { side, least, most, whole: fields.flag('use_thumbnail', true) };
 }
 
-export class Lfm2VlProcessor implements ImageProcessor {
+class Lfm2VlProcessor implements ImageProcessor {
   readonly settings: Lfm2VlSettings;
   readonly #tables: readonly Float32Array[];
 

@@ -56,7 +56,7 @@ export function tokenGrid(width: number, height: number, side: number, most: num
     : possible.reduce((best, pair) => (off(pair) < off(best) ? pair : best));
 }
 
-export class MuseGlimmerProcessor implements ImageProcessor {
+class MuseGlimmerProcessor implements ImageProcessor {
   readonly settings: MuseGlimmerSettings;
   readonly #tables: readonly Float32Array[];
 

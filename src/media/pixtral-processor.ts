@@ -32,7 +32,7 @@ export function readPixtralProcessor(fields: ProcessorFields, tower: TowerInput)
   });
 }
 
-export class PixtralProcessor implements ImageProcessor {
+class PixtralProcessor implements ImageProcessor {
   readonly settings: PixtralSettings;
   readonly #tables: readonly Float32Array[];
 

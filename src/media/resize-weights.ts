@@ -1,6 +1,6 @@
 /** What a resize weighs each pixel with: PIL's numbers, to the last bit (Pillow, src/libImaging/Resample.c). */
 
-export const RESIZE_FILTERS = ['bilinear', 'bicubic', 'lanczos'] as const;
+const RESIZE_FILTERS = ['bilinear', 'bicubic', 'lanczos'] as const;
 export type ResizeFilter = (typeof RESIZE_FILTERS)[number];
 
 /** Bits behind the point. */

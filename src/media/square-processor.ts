@@ -77,7 +77,7 @@ export function readGemma3Processor(fields: ProcessorFields, tower: TowerInput):
   return readSiglipProcessor(fields, tower, 'bilinear');
 }
 
-export class SquareProcessor implements ImageProcessor {
+class SquareProcessor implements ImageProcessor {
   readonly settings: SquareSettings;
   readonly #tables: readonly Float32Array[];
 

@@ -97,7 +97,7 @@ export function readInternVlChatProcessor(fields: ProcessorFields, tower: TowerI
   });
 }
 
-export class TileProcessor implements ImageProcessor {
+class TileProcessor implements ImageProcessor {
   readonly settings: TileSettings;
   readonly #tables: readonly Float32Array[];
 

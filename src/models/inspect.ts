@@ -191,7 +191,7 @@ export function inspectModel(
 }
 
 /** `f16`, `4-bit (group 64)`, or `4-bit k-quant`. */
-export function matrixFormatName(format: MatrixFormat): string {
+function matrixFormatName(format: MatrixFormat): string {
   switch (format.kind) {
     case 'float':
       return format.dtype;

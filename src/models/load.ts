@@ -213,7 +213,7 @@ export async function loadModel(
  * The context a model is run with.
  * @throws KvantError `context-too-long` if more is asked for than the model has positions
  */
-export function resolveContext(facts: ModelFacts, asked: number | undefined): number {
+function resolveContext(facts: ModelFacts, asked: number | undefined): number {
   if (asked === undefined) return facts.maxPositions;
   if (!Number.isSafeInteger(asked) || asked < 1)
     throw new KvantError('invalid-option', `maxContext is ${asked}; a whole number above 0 is needed`, {
@@ -307,6 +307,6 @@ function placementGroups(
 }
 
 /** Bytes that one token takes in one layer's cache, or a slot of its state. */
-export function kvLayerTokenBytes(layer: Omit<KvLayerSpec, 'group'>): number {
+function kvLayerTokenBytes(layer: Omit<KvLayerSpec, 'group'>): number {
   return layer.state === undefined ? kvVectorBytes(layer) : stateBytes(layer.state);
 }

@@ -11,9 +11,9 @@ import { ALIASES, FIELD_NAMES, FIELDS, MAX_TOP_LOGPROBS, type SamplingField, UNS
 import { drawSeed } from './seed.js';
 
 /** Temperatures below this are greedy: logits divided by less would overflow f32. */
-export const MIN_TEMPERATURE = 1e-5;
+const MIN_TEMPERATURE = 1e-5;
 /** llama.cpp's. */
-export const DEFAULT_BREAKERS: readonly string[] = ['\n', ':', '"', '*'];
+const DEFAULT_BREAKERS: readonly string[] = ['\n', ':', '"', '*'];
 
 type Given = Readonly<Record<string, unknown>>;
 /** How a field is called where the request came from. */

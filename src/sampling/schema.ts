@@ -8,14 +8,14 @@
 
 import { LOGPROBS_MODES, type SamplingOptions } from './options.js';
 
-export const MAX_STOP_STRINGS = 16;
-export const MAX_STOP_LENGTH = 1024;
-export const MAX_CHOICES = 128;
+const MAX_STOP_STRINGS = 16;
+const MAX_STOP_LENGTH = 1024;
+const MAX_CHOICES = 128;
 export const MAX_TOP_LOGPROBS = 20;
-export const MAX_BIASES = 4096;
-export const MAX_WORDS = 256;
-export const MAX_BREAKERS = 32;
-export const MAX_BREAKER_LENGTH = 40;
+const MAX_BIASES = 4096;
+const MAX_WORDS = 256;
+const MAX_BREAKERS = 32;
+const MAX_BREAKER_LENGTH = 40;
 
 export type SamplingField = keyof SamplingOptions;
 

@@ -287,7 +287,7 @@ const latentOf = ({ valueDim }: AttentionCase): { valueDim?: number } =>
   valueDim === undefined ? {} : { valueDim };
 
 /** Gives the tokens of pictures the ends of what they see. */
-export function aheadStep(step: StepInputs, pictures: readonly Pictures[]): StepInputs {
+function aheadStep(step: StepInputs, pictures: readonly Pictures[]): StepInputs {
   if (pictures.length === 0) return step;
   const visibleEnd = new Uint32Array(step.tokens.length);
   pictures.forEach((own, s) => {

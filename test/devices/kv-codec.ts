@@ -36,21 +36,6 @@ export function storeVector(format: KvFormat, side: KvSide, x: ArrayLike<number>
   return encodeVector(format, side, x).decoded;
 }
 
-/** `[vectors, head_dim]` stored one by one. */
-export function storeVectors(
-  format: KvFormat,
-  side: KvSide,
-  x: ArrayLike<number>,
-  headDim: number,
-): Float64Array {
-  const out = new Float64Array(x.length);
-  for (let first = 0; first < x.length; first += headDim) {
-    const vector = Array.from({ length: headDim }, (_, d) => x[first + d]!);
-    out.set(storeVector(format, side, vector), first);
-  }
-  return out;
-}
-
 /** Rules of kinds that a test adds to the lists. */
 export const ADDED_RULES = new Map<string, (x: Float64Array) => StoredVector>();
 

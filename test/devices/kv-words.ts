@@ -22,7 +22,7 @@ export function storedCodes(
 }
 
 /** Where bit b of the number of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
-export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
+function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
   const { bits } = format;
   if (format.kind === 'turboquant' && bits === 3) {
     const run = (d >> 5) * 3;

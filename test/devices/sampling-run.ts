@@ -3,7 +3,6 @@ import { type Device, INVALID_TOKEN, type Program, type ProgramLimits } from '..
 import type { Tensor } from '../../src/device/graph.js';
 import {
   ALL_FEATURES,
-  FEATURE,
   MAX_TOP_LOGPROBS,
   type RowRecord,
   type SamplerRows,
@@ -20,7 +19,7 @@ import {
   specOfRow,
 } from './sampling-reference.js';
 
-export const SAMPLING_LIMITS: ProgramLimits = {
+const SAMPLING_LIMITS: ProgramLimits = {
   maxTokens: 64,
   maxOutputs: 64,
   maxSequences: 64,
@@ -145,6 +144,3 @@ export function telling(row: RowParams): RowParams {
 export function canDo(spec: DeviceSpec, row: RowParams): boolean {
   return (featuresOfRow(row) & ~SAMPLER_FEATURES[spec.kind]) === 0;
 }
-
-/** Every feature of a row's record. */
-export const RECORD_FEATURES = FEATURE.LOGPROBS | FEATURE.MIROSTAT;

@@ -28,7 +28,7 @@ export interface Answer {
 }
 
 /** Every id is one letter: `a` for 0, 26, 52, … */
-export function letterTable(size: number): TokenTable {
+function letterTable(size: number): TokenTable {
   return {
     data: Uint8Array.from({ length: size }, (_, id) => 97 + (id % 26)),
     offsets: Uint32Array.from({ length: size + 1 }, (_, id) => id),

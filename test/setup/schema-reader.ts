@@ -14,7 +14,7 @@ export function reader(schema: unknown): (value: unknown) => boolean {
 }
 
 export const TEXTS = ['', 'a', 'b', 'ab', 'foo', 'bar'];
-export const OBJECTS = [
+const OBJECTS = [
   {},
   { a: 1 },
   { b: 1 },

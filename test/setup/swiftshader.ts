@@ -10,7 +10,7 @@ const ICD = '/usr/lib/chromium/vk_swiftshader_icd.json';
 export const realGpu = process.env.KVANT_TEST_GPU === '1';
 
 /** Names the driver to Vulkan; must run before Dawn is loaded. Throws where it is missing: nothing is skipped. */
-export function useSwiftShader(): void {
+function useSwiftShader(): void {
   if (realGpu) return;
   if (!existsSync(ICD)) {
     throw new Error(`${ICD} is missing: install Debian's package "chromium" (apt-get install chromium)`);

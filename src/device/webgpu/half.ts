@@ -22,12 +22,3 @@ export function bf16ToF32(bits: number): number {
   u32[0] = bits << 16;
   return f32[0]!;
 }
-
-/** The number of f16 bits; infinities and NaN too. */
-export function f16ToF32(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const mantissa = bits & 0x3ff;
-  if (exponent === 31) return mantissa === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-  return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1024 + mantissa) * 2 ** (exponent - 25));
-}

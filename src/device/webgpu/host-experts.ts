@@ -183,7 +183,7 @@ export class HostExperts {
 }
 
 /** The nodes of experts whose stacks are not on the GPU. */
-export function hostNodes(graph: Graph): ReadonlySet<NodeOf<'experts'>> {
+function hostNodes(graph: Graph): ReadonlySet<NodeOf<'experts'>> {
   return new Set(graph.nodes.filter(isHostNode));
 }
 

@@ -21,7 +21,7 @@ export interface SimulatorOptions {
   readonly blocks: number;
 }
 
-export const OUTCOMES = ['done', 'refused', 'late'] as const;
+const OUTCOMES = ['done', 'refused', 'late'] as const;
 /** `refused`: the queue was full. `late`: its time in the queue was over. */
 export type Outcome = (typeof OUTCOMES)[number];
 

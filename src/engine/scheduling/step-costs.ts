@@ -55,7 +55,7 @@ export class FadingLine {
 }
 
 /** Least squares over three features, step by step, of weights that drift (a Kalman filter); none is ever below zero. */
-export class FadingSum {
+class FadingSum {
   count = 0;
   readonly weights = new Float64Array(3);
   readonly #x = new Float64Array(3);

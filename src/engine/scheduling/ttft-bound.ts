@@ -111,7 +111,7 @@ export function ttftSteps({ scheduler, costs, decoding, prompt }: TtftStepsOptio
 }
 
 /** Least part of the time that so many prompts, in rows and waiting, have beside `rows` that decode. */
-export function promptShare(
+function promptShare(
   scheduler: TtftBoundOptions['scheduler'],
   { fixed, row, chunk, token }: StepCosts,
   rows: number,

@@ -228,7 +228,7 @@ const COUNTED = 2;
  *
  * `raw`: null for a rendered conversation. Errors: `context-length-exceeded`, those of the tokenizer.
  */
-export function encodeWithin(
+function encodeWithin(
   text: ModelText,
   source: string,
   raw: { readonly addSpecialTokens: boolean } | null,

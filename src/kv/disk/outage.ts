@@ -1,7 +1,7 @@
 /** A time after a failure in which a thing is not tried again. It is reported when it begins and when it is over. */
 
 /** Short enough that a disk with room again is soon used, long enough that a broken one costs nothing. */
-export const OUTAGE_MS = 30_000;
+const OUTAGE_MS = 30_000;
 
 export class Outage {
   readonly #now: () => number;

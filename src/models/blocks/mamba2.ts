@@ -36,7 +36,7 @@ export interface Mamba2Names {
 }
 
 /** `heads · headDim`: columns of z and of what the scan gives. */
-export function mamba2Width({ heads, headDim }: Mamba2Shape): number {
+function mamba2Width({ heads, headDim }: Mamba2Shape): number {
   return heads * headDim;
 }
 

@@ -127,7 +127,7 @@ export class Projector {
 }
 
 /** What the file calls itself: `qwen2.5vl_merger`, `gemma3`. */
-export function projectorType(metadata: GgufMetadata): string | undefined {
+function projectorType(metadata: GgufMetadata): string | undefined {
   const keys = ['clip.vision.projector_type', 'clip.projector_type', 'clip.audio.projector_type'];
   return keys.map((key) => metadata.text(key)).find((kind) => kind !== undefined);
 }

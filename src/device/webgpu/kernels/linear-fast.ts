@@ -152,7 +152,7 @@ const NORMED_ROWS = 4;
  * them along K. Beyond four rows gate and up stage x in two turns, and down reads it where it lies: of the forms scanned in
  * whole steps these were the fastest.
  */
-export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | null {
+function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, weight } = spec;
   if (lanes === 0 || !capabilities.packedDots || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;

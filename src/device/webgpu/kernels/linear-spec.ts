@@ -63,7 +63,7 @@ export interface MergedAttention {
   readonly splits: number;
 }
 
-export const LINEAR_BINDINGS = [
+const LINEAR_BINDINGS = [
   'x',
   'codes',
   'metas',

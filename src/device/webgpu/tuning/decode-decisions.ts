@@ -50,7 +50,7 @@ const DIMS: readonly (readonly [threads: number, keyDims: number | null, valueDi
 ];
 
 /** Candidates in the place of a band's size by rule, which is the first. */
-export function decodeCandidates(
+function decodeCandidates(
   capabilities: Capabilities,
   shape: AttendShape,
   rule: DecodeConfig,

@@ -6,7 +6,7 @@ import type { KvCodec } from './codec.js';
 import { type KvSideNumbers, readerHead, vectorText } from './side.js';
 
 /** Expression: the word of scale and bias of a group of a (block, KV head, token). */
-export function scaleWord(
+function scaleWord(
   n: KvSideNumbers,
   groups: number,
   block: string,
