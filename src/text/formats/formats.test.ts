@@ -78,6 +78,15 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     ['[]', ['[]']],
     ['Not [f(a=1)] at the start', ['Not [f(a=1)] at the start']],
   ],
+  nemotron_json: [
+    [`<TOOLCALL>[${romeJson}]</TOOLCALL>`, [rome]],
+    [`\n<TOOLCALL>[${romeJson}, {"name": "f", "arguments": {}}]</TOOLCALL>\n`, [rome, f('{}')]],
+    [`I look.\n<TOOLCALL>${romeJson}</TOOLCALL>`, ['I look.', rome]],
+    [`<TOOLCALL>[{"name": "f", "arguments": "{\\"a\\": 1}"}]</TOOLCALL>`, [f('{"a": 1}')]],
+    [`<TOOLCALL>[{"name": "f", "arguments": {"a": "</TOOLCALL>`, [f('{"a": "</TOOLCALL>')]],
+    ['<TOOLCALL>[]</TOOLCALL>', ['<TOOLCALL>[]</TOOLCALL>']],
+    ['<TOOLCALL>soon', ['<TOOLCALL>soon']],
+  ],
   mistral: [
     [`[TOOL_CALLS][${romeJson}]`, [rome]],
     [`[TOOL_CALLS] [${romeJson}, {"name": "f", "arguments": {}}]`, [rome, f('{}')]],
@@ -245,6 +254,8 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     ],
   ],
   qwen3_coder: [
+    ['<function=f>{"a": "</function>"}</function>', [f('{"a": "</function>"}')]],
+    ['I look.\n<function=get_weather>{"city": "Rome"}</function>\nDone.', ['I look.', rome, '\nDone.']],
     [
       '<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>',
       [rome],
@@ -384,6 +395,9 @@ describe('formats', () => {
     expect(of("{% set H = ':opensource' %}{{ '<tool_sep{}><arg_key{}>'.format(H) }}")).toBe(
       'hy_v3_opensource',
     );
+    // MiniCPM 5 cuts its own marks at <tool_sep>.
+    expect(of("content.split('<tool_sep>')")).toBe('hermes');
+    expect(of('use <TOOLCALL>[{"name": "a"}]</TOOLCALL>')).toBe('nemotron_json');
     expect(of('', ['<tool_sep:opensource>'])).toBe('hy_v3_opensource');
     expect(of("'<|tool_call>call:' + name")).toBe('gemma4');
     expect(of('<start_function_call>call:')).toBe('functiongemma');
@@ -411,6 +425,7 @@ describe('formats', () => {
       ['apertus', '<|tools_prefix|>[{"write": {"text": "'],
       ['hunyuan', '<tool_calls><tool_call>write\n```json\n{"text": "'],
       ['glm4_0414', 'write\n{"text": "'],
+      ['nemotron_json', '<TOOLCALL>[{"name": "write", "arguments": {"text": "'],
       ['granite', '<|tool_call|>[{"name": "write", "arguments": {"text": "'],
       ['harmony', '<|channel|>commentary to=functions.write <|constrain|>json<|message|>{"text": "'],
       ['gemma4', '<|tool_call>call:write{text:<|"|>'],

@@ -19,6 +19,7 @@ import { LLAMA3_JSON } from './llama3-json.js';
 import { MINIMAX } from './minimax.js';
 import { MISTRAL } from './mistral.js';
 import { MUSE_GLIMMER } from './muse-glimmer.js';
+import { NEMOTRON } from './nemotron.js';
 import { PHI4_MINI } from './phi4-mini.js';
 import { PYTHONIC } from './pythonic.js';
 import { QWEN3_CODER, SEED_OSS } from './qwen3-coder.js';
@@ -44,6 +45,7 @@ export const TOOL_FORMATS: ToolFormat[] = [
   APERTUS,
   HUNYUAN,
   LFM2,
+  NEMOTRON,
   PHI4_MINI,
   GRANITE,
   HERMES,

@@ -93,5 +93,6 @@ export const HY3_SUFFIXED = hyCalls(
 export const HY3 = hyCalls(
   'hy_v3',
   '',
-  ({ template, hasToken }) => template.includes('<tool_sep') || hasToken('<tool_sep>'),
+  ({ template, hasToken }) =>
+    (template.includes('<tool_sep') && template.includes('<tool_calls')) || hasToken('<tool_sep>'),
 );

@@ -23,8 +23,8 @@ export interface Messages {
   isThought(header: string): boolean;
   /** The tool that a recipient names. */
   calledName(recipient: string): string;
-  /** What reads a message to a tool. Default: it holds the arguments alone. */
-  calls?(tools: readonly unknown[]): ToolCallParser;
+  /** What reads a message to a tool that is called so. Default: it holds the arguments alone. */
+  calls?(tools: readonly unknown[], recipient: string): ToolCallParser;
 }
 
 /** Longer headers are none. */
@@ -132,7 +132,7 @@ export class MessageReader implements FrameReader {
     const written = own.replace(start, '').replace(/^assistant/, '') + message;
     if (called && this.#calls) {
       this.#begin('arguments', '');
-      this.#call = this.#messages.calls?.(this.#tools) ?? null;
+      this.#call = this.#messages.calls?.(this.#tools, recipient) ?? null;
       if (this.#call === null)
         this.#out.push({ type: 'call', name: this.#messages.calledName(recipient), arguments: '' });
     } else if (called) this.#begin('text', written);
@@ -164,8 +164,10 @@ export class MessageReader implements FrameReader {
 
   #close(mark: string): void {
     if (this.#raw && mark !== this.#messages.start) this.#give(mark);
-    if (this.#call !== null) this.#out.push(...this.#call.end());
-    else if (this.#kind === 'arguments' && this.#empty) this.#give('{}');
+    if (this.#call !== null) {
+      if (this.#empty) this.#out.push(...this.#call.push('{}'));
+      this.#out.push(...this.#call.end());
+    } else if (this.#kind === 'arguments' && this.#empty) this.#give('{}');
     this.#call = null;
     this.#had[this.#kind] ||= !this.#empty;
     this.#empty = true;

@@ -51,6 +51,16 @@ describe('Muse Glimmer', () => {
     });
   });
 
+  it('calls by a message to a tool that has no tags', () => {
+    expectRead(' to=f<|message|>', { calls: [{ name: 'f', arguments: '{}' }] });
+    expectRead(' to=f.f<|message|>{"a": 1}<|eot|>', { calls: [called(1)] });
+    expectRead(`${think('A')} to=f<|message|><|eom|><|start|>assistant${say('Yes.')}`, {
+      reasoning: 'A',
+      text: 'Yes.',
+      calls: [{ name: 'f', arguments: '{}' }],
+    });
+  });
+
   it('goes on from where the prompt has begun a message', () => {
     const begun = `${PROMPT} to=self<|message|>Let me`;
     expectRead(`see.<|eom|><|start|>assistant${say('Yes.')}`, { reasoning: 'see.', text: 'Yes.' }, {}, begun);

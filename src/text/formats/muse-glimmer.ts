@@ -12,6 +12,7 @@ import { choice, sequence, text } from '../../grammar/expression.js';
 import { freeText } from '../../grammar/triggered.js';
 import { ArgumentTypes, toolNames } from './argument-types.js';
 import { anyTool, endsOf, several, taggedArguments } from './call-grammar.js';
+import { jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import { MessageReader, type Messages } from './message-reader.js';
 import type { TagStyle } from './tag-style.js';
@@ -34,13 +35,20 @@ const TAGS: TagStyle = {
 const LINES: TagStyle = { ...TAGS, close: `${TAGS.close}\n` };
 const NAMED = ['">'];
 
-function callsOf(tools: readonly unknown[]): ToolCallParser {
+/** `recipient`: whose message it is. Without tags it is a call of that tool, with the arguments as JSON. */
+function callsOf(tools: readonly unknown[], recipient: string): ToolCallParser {
   const types = new ArgumentTypes(tools);
   const known = new Set(toolNames(tools));
   return new MarkedParser({
     marks: [OUTER, INVOKE],
+    starts: '{',
     closers: [OUTER_END],
     *read(input, sink, mark) {
+      if (mark === '') {
+        sink.call(ownName(recipient, known));
+        yield* jsonObject(input, (more) => sink.args(more));
+        return '';
+      }
       if (mark === OUTER) {
         yield* input.gap();
         if (!(yield* input.literal(INVOKE))) return null;

@@ -1,7 +1,7 @@
 import { sequence, text } from '../../grammar/expression.js';
 import { ArgumentTypes } from './argument-types.js';
 import { anyTool, endsOf, several, taggedArguments } from './call-grammar.js';
-import { jsonCalls } from './json-call.js';
+import { jsonCalls, jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { TagStyle } from './tag-style.js';
 import { taggedCall } from './tagged-call.js';
@@ -44,7 +44,7 @@ const functionCalls = (name: string, outer: string, close: string, tags: TagStyl
     const types = new ArgumentTypes(tools);
     return new MarkedParser({
       marks: [outer, FUNCTION],
-      closers: [close],
+      closers: [close, tags.end],
       *read(input, sink, mark) {
         if (mark === outer) {
           if ((yield* input.next()) !== '<') return yield* jsonCalls(input, sink);
@@ -52,6 +52,11 @@ const functionCalls = (name: string, outer: string, close: string, tags: TagStyl
         }
         const found = yield* input.name(['>']);
         if (found === null) return null;
+        if ((yield* input.next()) === '{') {
+          sink.call(found.name);
+          yield* jsonObject(input, (more) => sink.args(more));
+          return '';
+        }
         yield* taggedCall(input, sink, found.name, tags, types);
         return '';
       },
@@ -61,7 +66,7 @@ const functionCalls = (name: string, outer: string, close: string, tags: TagStyl
 
 /**
  * Qwen3-Coder, Qwen3.5 and later: `<tool_call>\n<function=f>\n<parameter=k>\nv\n</parameter>\n</function>\n</tool_call>`. Models leave the
- * outer tag out now and then, or write JSON into it as their elders did.
+ * outer tag out now and then, or write JSON into it as their elders did. Functionary and Llama 3.1 have all arguments as JSON: `<function=f>{…}</function>`.
  */
 export const QWEN3_CODER: ToolFormat = {
   ...functionCalls('qwen3_coder', '<tool_call>', '</tool_call>', ON_LINES),
