@@ -76,6 +76,32 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     expect(wantsText.render([user, call({ a: 1, b: ['é', null] })])).toBe('({"a": 1, "b": ["é", null]})');
   });
 
+  it('gives an object where a text would come out otherwise, also beside words or thoughts alone', () => {
+    const source = (write: string) =>
+      `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`;
+    const write =
+      '{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}';
+    // As Kimi K3 has it: a text is left whole, an object taken apart.
+    const apart = new ChatTemplate(
+      source(
+        '{% if c.function.arguments is string %}<json>{{ c.function.arguments }}</json>{% else %}{% for k, v in c.function.arguments.items() %}<arg {{ k }}>{{ v }}</arg>{% endfor %}{% endif %}',
+      ),
+    );
+    expect(apart.render([user, call('{"a": 1.50}')])).toBe('<arg a>1.5</arg>');
+    // As Command A's reasoning has it: in one of two places the text is quoted once more.
+    for (const field of ['m.content', 'm.reasoning_content']) {
+      const template = new ChatTemplate(
+        source(`{% if ${field} %}{{ c.function.arguments | tojson }}{% else %}${write}{% endif %}`),
+      );
+      expect(template.render([user, { ...call('{"a": 1}'), content: 'x', reasoning_content: 'y' }])).toBe(
+        '{"a": 1}',
+      );
+    }
+    // An object that would be printed as Python prints it.
+    const printed = new ChatTemplate(source('{{ c.function.arguments }}'));
+    expect(printed.render([user, call({ a: true })])).toBe('{"a": true}');
+  });
+
   it('takes nothing for no arguments, in every spelling', () => {
     const source = (write: string) =>
       `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`;

@@ -263,11 +263,12 @@ function probe(attempt: Attempt, source: string): TemplateAbilities {
     attempt({ messages })?.includes(text) === true;
   const user = { role: 'user', content: SAMPLE };
   const userInParts = { role: 'user', content: [{ type: 'text', text: SAMPLE }] };
-  const call = (args: unknown, content: string | null = ''): JsonObject[] => [
+  const call = (args: unknown, content: string | null = '', more: JsonObject = {}): JsonObject[] => [
     user,
     {
       role: 'assistant',
       content,
+      ...more,
       // Some templates insist on an id of nine characters.
       tool_calls: [{ id: '123456789', type: 'function', function: { name: 'f', arguments: args } }],
     },
@@ -279,11 +280,21 @@ function probe(attempt: Attempt, source: string): TemplateAbilities {
   // The sample is quoted once where the arguments are written as they came, more often where they are escaped; brackets around a text
   // of them are doubled where they are the template's own.
   const argument = `"${ARGUMENT}"`;
-  const text = call(`{"k": ${argument}}`);
+  const text = `{"k": ${argument}}`;
+  // Some templates write calls in several places, or a text in another form than the object that it is of. An object that is printed
+  // as Python prints it was not meant to come.
+  const thought = { reasoning_content: 'a', thinking: 'a', reasoning: 'a' };
+  const alike = [['', {}] as const, ['a', {}] as const, ['a', thought] as const].every(([content, more]) => {
+    const [asText, asObject] = [text, { k: ARGUMENT }].map((args) =>
+      attempt({ messages: call(args, content, more) }),
+    );
+    const written = asObject?.includes(ARGUMENT) === true && !asObject.includes(`'${ARGUMENT}'`);
+    return !written || asText === asObject;
+  });
   const result = { role: 'tool', name: 'f', tool_call_id: '123456789', content: ARGUMENT };
   return {
     content: string ? (parts === plain ? 'both' : 'string') : parts?.includes(SAMPLE) ? 'parts' : 'string',
-    argumentText: shows(text, argument) && !shows(text, `{{"k"`),
+    argumentText: alike && shows(call(text), argument) && !shows(call(text), `{{"k"`),
     argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT),
     developerRole: source.includes('developer'),
     nullContent: absent !== undefined && (!absent.includes('None') || empty?.includes('None') === true),
