@@ -25,6 +25,7 @@ import { PageGuard } from './page-guard.js';
 import type { Endpoint } from './protocol.js';
 import { PROTOCOLS, protocolAt } from './protocols.js';
 import { RequestObserver } from './request-observer.js';
+import { routeHint } from './route-hint.js';
 import { type AppOptions, checkAppOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
 
@@ -180,12 +181,11 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
       response.headers.set('allow', allowed);
       return response;
     }
-    const all = [...routes].map(([p, m]) => `${m} ${p}`);
     return refuse(
       c,
       new KvantError('route-not-found', `There is no ${shown(method)} ${shown(path)}.`, {
         kind: 'not-found',
-        fix: `Routes: ${all.join(', ')}.`,
+        fix: routeHint(path, routes),
       }),
     );
   });

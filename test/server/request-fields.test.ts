@@ -214,6 +214,14 @@ describe('fields of requests', () => {
     expect((await complete({ echo: false, suffix: '' })).status).toBe(200);
   });
 
+  it('of a schema that clients send as strict hold to it as it stands', async () => {
+    const schema = { type: 'object', properties: { a: { type: 'string' } }, required: [] };
+    const json_schema = { name: 'x', schema, strict: true };
+    expect((await chat({ response_format: { type: 'json_schema', json_schema } })).status).toBe(200);
+    expect(engine.requests.at(-1)).toMatchObject({ schema });
+    expect(engine.requests.at(-1)).not.toHaveProperty('strictSchema');
+  });
+
   it('within fields are looked at as well', async () => {
     for (const [more, param] of [
       [{ stream: true, stream_options: { includeUsage: true } }, 'stream_options.includeUsage'],
