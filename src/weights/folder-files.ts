@@ -77,7 +77,9 @@ export async function readOptionalJsonFile(folder: string, name: string): Promis
 export async function readOptionalTextFile(folder: string, name: string): Promise<string | undefined> {
   const path = join(folder, name);
   try {
-    const { size } = await stat(path);
+    const found = await stat(path);
+    const { size } = found;
+    if (!found.isFile()) throw unreadable(path, 'it is not a file');
     if (size > MAX_JSON_BYTES) throw unreadable(path, `it has ${size} bytes`);
     return await readFile(path, 'utf8');
   } catch (cause) {

@@ -21,13 +21,14 @@ export function isGgufName(name: string): boolean {
 
 /**
  * Refuses a file whose first bytes belong to another format.
- * @throws KvantError `weights-pickle`, `weights-gguf` or `weights-lfs-pointer`
+ * @throws KvantError `weights-pickle`, `weights-gguf`, `weights-gguf-version` or `weights-lfs-pointer`
  */
 export function refuseForeignFormat(head: Uint8Array, path: string): void {
   // A safetensors header follows 8 bytes of length, and is an object: no other format has a brace there.
   if (head[8] === 0x7b) return;
   const ascii = Buffer.from(head.buffer, head.byteOffset, head.byteLength).toString('latin1');
   if (ascii.startsWith('GGUF')) throw ggufError(path);
+  if (/^([lf]mgg|tjgg|algg)/.test(ascii)) throw beforeGguf(path);
   if (ascii.startsWith('PK\x03\x04')) throw pickleError(path);
   // PROTO opcode, protocols 2 to 5.
   if (head[0] === 0x80 && head[1]! >= 2 && head[1]! <= 5) throw pickleError(path);
@@ -38,6 +39,15 @@ export function refuseForeignFormat(head: Uint8Array, path: string): void {
       fix: 'Run `git lfs pull` in the folder of the model, or load it by its hub id.',
     });
   }
+}
+
+/** Of 2023: GGML, GGMF, GGJT, GGLA. */
+function beforeGguf(path: string): KvantError {
+  return new KvantError('weights-gguf-version', `${path} is a GGML file, from before GGUF`, {
+    kind: 'unsupported',
+    where: path,
+    fix: 'Take the model as a GGUF file, or convert it with convert_llama_ggml_to_gguf.py of llama.cpp.',
+  });
 }
 
 export function pickleError(path: string): KvantError {

@@ -10,7 +10,7 @@ import { headerError } from './gguf-errors.js';
 import { notFirst } from './gguf-files.js';
 import type { GgufTensor } from './gguf-header.js';
 import { type GgufEntry, GgufMatrix, matrixFormat, type RowOrder } from './gguf-matrix.js';
-import type { GgufMetadata } from './gguf-metadata.js';
+import type { GgufMetadata, GgufValue } from './gguf-metadata.js';
 
 const SHARD = /^(.*-)(\d{5})-of-(\d{5})\.gguf$/i;
 const MAX_SHARDS = 10_000;
@@ -234,13 +234,42 @@ function checkSplit(files: readonly GgufFile[], tensors: number): void {
   for (const [index, { path, metadata }] of files.entries()) {
     const number = count > 1 ? (metadata.count('split.no', 0) ?? index) : index;
     if (number !== index) throw notFirst(path, number);
-    const [one, other] = [first.metadata, metadata].map((each) => each.text('general.architecture'));
-    if (other !== undefined && other !== one)
-      throw headerError(path, `it is of the architecture ${other}, and the first file of its set of ${one}`);
+    for (const key of OF_ONE_SET) {
+      const [one, other] = [first.metadata.value(key), metadata.value(key)];
+      if (one !== undefined && other !== undefined && other !== one) throw otherSet(path, key, other, one);
+    }
   }
   const stated = first.metadata.count('split.tensors.count', 0);
   if (count > 1 && stated !== undefined && stated !== tensors)
     throw headerError(first.path, `it speaks of ${stated} tensors in all files, and they hold ${tensors}`);
+}
+
+/**
+ * What files of a set say alike, as far as they say it: published ones have numbers of the set alone behind the first. Files of two models
+ * of one shape and as many tensors cannot be told apart.
+ */
+const OF_ONE_SET = [
+  'general.architecture',
+  'general.name',
+  'general.basename',
+  'general.size_label',
+  'general.finetune',
+  'general.file_type',
+  'split.count',
+  'split.tensors.count',
+];
+
+function otherSet(path: string, key: string, own: GgufValue, firsts: GgufValue): KvantError {
+  const [one, other] = [own, firsts].map((value) => JSON.stringify(String(value).slice(0, 200)));
+  return new KvantError(
+    'weights-header',
+    `${path} is of another set: its ${key} is ${one}, and the first file has ${other}`,
+    {
+      kind: 'model',
+      where: path,
+      fix: 'Fetch the files of the set again, from one revision of the model.',
+    },
+  );
 }
 
 function duplicate(path: string, name: string): KvantError {

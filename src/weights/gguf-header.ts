@@ -25,6 +25,9 @@ const DEFAULT_ALIGNMENT = 32;
 /** The fewest bytes that a key, and a tensor, take. */
 const LEAST_KEY_BYTES = 13;
 const LEAST_TENSOR_BYTES = 32;
+const LEAST_LIST_BYTES = 12;
+/** Of lists in lists. */
+const MAX_DEPTH = 8;
 
 export interface GgufTensor {
   readonly name: string;
@@ -160,14 +163,22 @@ export class GgufHeaderReader {
     return type === 7 ? value !== 0 : value;
   }
 
-  async #array(key: string): Promise<GgufArray> {
+  async #array(key: string, depth = 0): Promise<GgufArray> {
     const type = await this.#u32();
-    const size = type === STRING_TYPE ? 8 : NUMBER_BYTES[type];
+    const size =
+      type === ARRAY_TYPE && depth < MAX_DEPTH
+        ? LEAST_LIST_BYTES
+        : type === STRING_TYPE
+          ? 8
+          : NUMBER_BYTES[type];
     if (size === undefined)
       throw this.#broken(`${quote(key)} is a list of type ${type}, which lists cannot hold`);
     const length = await this.#count(`elements of ${quote(key)}`, size);
     const start = this.#at;
-    if (type === STRING_TYPE) {
+    if (type === ARRAY_TYPE) {
+      // Nothing of a model is said so: they are read over.
+      for (let i = 0; i < length; i++) await this.#array(key, depth + 1);
+    } else if (type === STRING_TYPE) {
       for (let i = 0; i < length; i++) {
         // Most of a header: what is at hand is not waited for.
         const bytes = this.#u64AtHand() ?? (await this.#u64());

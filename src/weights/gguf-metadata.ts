@@ -165,11 +165,17 @@ export class GgufMetadata {
         ? 'is missing'
         : value instanceof GgufArray
           ? `is a list of ${value.length}`
-          : `is ${JSON.stringify(typeof value === 'number' && !Number.isFinite(value) ? String(value) : value)}`;
+          : `is ${JSON.stringify(shown(value))}`;
     return new KvantError('model-config', `${this.path}: ${key} ${has}; ${wanted} is needed`, {
       kind: 'model',
       where: key,
       fix: 'Fetch the file again, or have it converted again with a current version of the tool that made it.',
     });
   }
+}
+
+/** As an error shows it: cut where it is absurdly long, and never null. */
+function shown(value: number | boolean | string): number | boolean | string {
+  if (typeof value === 'string' && value.length > 200) return `${value.slice(0, 200)}…`;
+  return typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 }

@@ -1,7 +1,9 @@
+import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { folderWith } from '../../test/fixtures/weights/build.js';
 import {
   f32,
   f32s,
@@ -14,9 +16,11 @@ import {
   type WrittenTensor,
 } from '../../test/setup/gguf-writer.js';
 import { KvantError } from '../errors.js';
+import { readOptionalTextFile } from './folder-files.js';
 import { GgufFile } from './gguf.js';
 import { GgufCheckpoint } from './gguf-checkpoint.js';
 import { pairedRows } from './gguf-matrix.js';
+import { SafetensorsFile } from './safetensors.js';
 
 let folder: string;
 beforeAll(async () => {
@@ -91,6 +95,22 @@ describe('GgufFile', () => {
     await expect(file.readInto(one, 30, bytes)).rejects.toThrow(RangeError);
   });
 
+  it('reads over lists of lists', async () => {
+    const nested = Buffer.from(ggufBytes(PLAIN));
+    // Its list of texts becomes a list of one list, which is empty, and what is left of it a list of bytes.
+    const at = nested.indexOf('some.texts') + 10;
+    const end = nested.indexOf('a.flag') - 8;
+    nested.writeUInt32LE(9, at + 4);
+    nested.writeBigUInt64LE(2n, at + 8);
+    nested.writeUInt32LE(4, at + 16);
+    nested.writeBigUInt64LE(0n, at + 20);
+    nested.writeUInt32LE(0, at + 28);
+    nested.writeBigUInt64LE(BigInt(end - at - 40), at + 32);
+    await using file = await GgufFile.open(await written(nested));
+    expect(file.metadata.flag('a.flag')).toBe(true);
+    expect(() => file.metadata.texts('some.texts')).toThrow(/some.texts is a list of 2; a list of strings/);
+  });
+
   it('reads a header of many pieces', async () => {
     const tokens = Array.from({ length: 60_000 }, (_, i) => `token-${i}`.repeat(1 + (i % 7)));
     const bytes = ggufBytes({ ...PLAIN, metadata: { ...PLAIN.metadata, tokens: strings(tokens) } });
@@ -138,6 +158,7 @@ describe('GgufFile', () => {
       () => Buffer.from('version https://git-lfs.github.com/spec/v1'),
       'weights-lfs-pointer',
     ],
+    ['GGML, from before GGUF', () => Buffer.from('tjgg\x03\0\0\0and more'), 'weights-gguf-version'],
     ['version 1', () => ggufBytes({ ...PLAIN, version: 1 }), 'weights-gguf-version'],
     ['the other byte order', () => ggufBytes({ ...PLAIN, version: 0x0300_0000 }), 'weights-gguf-version'],
     [
@@ -228,6 +249,20 @@ describe('GgufFile', () => {
     expect(refused).toBeGreaterThan(50);
   });
 
+  it('never waits for who writes to a pipe', async () => {
+    const { path } = folderWith({ 'config.json': {} });
+    for (const name of ['x.gguf', 'model.safetensors', 'tokenizer_config.json'])
+      execFileSync('mkfifo', [join(path, name)]);
+    await expect(GgufFile.open(join(path, 'x.gguf'))).rejects.toMatchObject({ code: 'weights-header' });
+    await expect(SafetensorsFile.open(join(path, 'model.safetensors'))).rejects.toMatchObject({
+      message: expect.stringContaining('it is not a file') as string,
+    });
+    await expect(readOptionalTextFile(path, 'tokenizer_config.json')).rejects.toMatchObject({
+      code: 'model-file-unreadable',
+    });
+    await rm(path, { recursive: true });
+  });
+
   it('says what is missing, and what is a folder', async () => {
     await expect(GgufFile.open(join(folder, 'none.gguf'))).rejects.toMatchObject({ code: 'weights-missing' });
     await expect(GgufFile.open(folder)).rejects.toMatchObject({
@@ -278,8 +313,17 @@ describe('GgufCheckpoint', () => {
     await written(shard(1, 2, 2, 'qwen2'), 'o-00002-of-00002.gguf');
     await expect(GgufCheckpoint.open(join(folder, 'o-00001-of-00002.gguf'))).rejects.toMatchObject({
       code: 'weights-header',
-      message: expect.stringMatching(/o-00002.*of the architecture qwen2, and .* of llama/) as string,
+      message: expect.stringMatching(/o-00002.*general\.architecture is "qwen2", and .* "llama"/) as string,
     });
+    await written(shard(1, 2, 4, 'llama'), 'o-00002-of-00002.gguf');
+    await expect(GgufCheckpoint.open(join(folder, 'o-00001-of-00002.gguf'))).rejects.toMatchObject({
+      code: 'weights-header',
+      message: expect.stringMatching(/split\.tensors\.count is "4"/) as string,
+    });
+    // As llama-gguf-split leaves those behind the first.
+    const split = { 'split.no': u32(1), 'split.count': u32(2), 'split.tensors.count': u32(2) };
+    await written(ggufBytes({ metadata: split, tensors: [tensor('1.weight')] }), 'o-00002-of-00002.gguf');
+    await (await GgufCheckpoint.open(join(folder, 'o-00001-of-00002.gguf'))).close();
     const alone = await written(shard(0), 'renamed.gguf');
     await expect(GgufCheckpoint.open(alone)).rejects.toMatchObject({ code: 'weights-shard-missing' });
     await written(shard(0, 2, 3), 't-00001-of-00002.gguf');

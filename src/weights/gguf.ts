@@ -7,14 +7,14 @@
  * or offset is believed before it was held against the size of the file.
  */
 
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { Staging } from '../device/staging.js';
 import { KvantError } from '../errors.js';
 import { refuseForeignFormat } from './foreign-formats.js';
 import { headerError } from './gguf-errors.js';
 import { GgufHeaderReader, type GgufTensor } from './gguf-header.js';
 import type { GgufMetadata } from './gguf-metadata.js';
-import { readFully, readTensor, truncated } from './read-at.js';
+import { openToRead, readFully, readTensor, truncated } from './read-at.js';
 
 /** A GGUF file, open for reading by position. */
 export class GgufFile {
@@ -52,7 +52,7 @@ export class GgufFile {
    * file.metadata.text('general.architecture') // 'llama'
    */
   static async open(path: string): Promise<GgufFile> {
-    const handle = await open(path, 'r').catch((cause) => {
+    const handle = await openToRead(path).catch((cause) => {
       throw openError(path, cause);
     });
     try {

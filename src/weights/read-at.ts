@@ -1,6 +1,7 @@
 /** Reading of weight files by position: what is asked for, in full, and nothing else. */
 
-import type { FileHandle } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { KvantError } from '../errors.js';
 
 /** One `read` takes at most this much: the system call is limited to 2 GiB. */
@@ -12,6 +13,11 @@ interface Place {
   /** From the start of the file. May be far over 4 GiB. */
   readonly start: number;
   readonly byteLength: number;
+}
+
+/** Opens a file for reading, and never waits: a pipe would, for its writer. Windows has no such flag, and no such pipes in folders. */
+export function openToRead(path: string): Promise<FileHandle> {
+  return open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
 }
 
 /**

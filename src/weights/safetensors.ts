@@ -6,13 +6,13 @@
  * from a stranger and is checked in full before any of it is believed.
  */
 
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { KvantError } from '../errors.js';
 import { dtypeBytes, isTensorDtype, type TensorDtype } from './dtypes.js';
 import { refuseForeignFormat } from './foreign-formats.js';
 import { foreignQuantization } from './foreign-quantization.js';
 import { findDuplicateKey } from './json-keys.js';
-import { readFully, readTensor, truncated } from './read-at.js';
+import { openToRead, readFully, readTensor, truncated } from './read-at.js';
 
 /** The format's own limit; a longer header is an attack or not a header. */
 export const MAX_HEADER_BYTES = 100_000_000;
@@ -94,7 +94,7 @@ export class SafetensorsFile {
   static async open(path: string): Promise<SafetensorsFile> {
     let handle: FileHandle;
     try {
-      handle = await open(path, 'r');
+      handle = await openToRead(path);
     } catch (cause) {
       throw openError(path, cause);
     }

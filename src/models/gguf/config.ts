@@ -119,12 +119,13 @@ export function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
   if (found !== undefined && !NO_MODELS.includes(kind ?? '')) return found;
   const known = ARCHITECTURES.map((one) => one.name);
   const near = closestName(name, known);
+  const shown = JSON.stringify(name.length > 200 ? `${name.slice(0, 200)}…` : name);
   const what =
     name === 'clip'
       ? 'is what sees for a model (mmproj), not a model'
       : kind !== undefined && kind !== 'model'
         ? `is a file of the kind ${JSON.stringify(kind)}, not a model`
-        : `the architecture ${JSON.stringify(name)} is not known${near === undefined ? '' : `; the nearest known one is ${near}`}`;
+        : `the architecture ${shown} is not known${near === undefined ? '' : `; the nearest known one is ${near}`}`;
   throw new KvantError('model-architecture-unknown', `${metadata.path}: ${what}`, {
     kind: 'unsupported',
     where: 'general.architecture',

@@ -243,6 +243,15 @@ describe('a GGUF file as a model', () => {
     expect(() => inspectModel(fewer.source, fewer.definition)).toThrow(/has no blk\.0\.ffn_down\.weight/);
   });
 
+  it('refuses one of two lists of a stretched rotation, and is brief about long names', async () => {
+    await expect(opened({}, [...TENSORS, plain('rope_factors_long', [8])])).rejects.toMatchObject({
+      code: 'weights-tensor-missing',
+      where: 'rope_factors_short.weight',
+    });
+    const long = await opened({ 'general.architecture': string('x'.repeat(1e5)) }).catch((error) => error);
+    expect(long.message.length).toBeLessThan(500);
+  });
+
   it('names the type where one is not read', async () => {
     await using model = await opened({}, [
       ...TENSORS.slice(0, -1),

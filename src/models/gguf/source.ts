@@ -222,7 +222,22 @@ async function rotationFactors(checkpoint: GgufCheckpoint): Promise<RotationFact
     ),
   );
   if (one !== undefined) return { short: one, long: one };
-  return short === undefined || long === undefined ? null : { short, long };
+  if (short === undefined && long === undefined) return null;
+  if (short === undefined || long === undefined)
+    throw oneOfTwo(checkpoint.path, FACTORS[short === undefined ? 1 : 2]);
+  return { short, long };
+}
+
+function oneOfTwo(path: string, missing: string): KvantError {
+  return new KvantError(
+    'weights-tensor-missing',
+    `${path} has no tensor "${missing}", which belongs to the other`,
+    {
+      kind: 'model',
+      where: missing,
+      fix: 'Fetch the file again, or convert the model again with a current version of llama.cpp.',
+    },
+  );
 }
 
 function twiceScaled(path: string, name: string): KvantError {
