@@ -244,6 +244,8 @@ function compile(source: string, where: string): PythonTemplate {
 
 const SAMPLE = 'a-sample-text';
 const ARGUMENT = 'a-sample-argument';
+/** An object as Python prints it: no template means that. */
+const PRINTED = `{'k': '${ARGUMENT}'}`;
 
 /** Renders what is only a try, at a time that is always the same. */
 function trial(template: PythonTemplate, special: Readonly<Record<string, string>>): Attempt {
@@ -281,21 +283,20 @@ function probe(attempt: Attempt, source: string): TemplateAbilities {
   // of them are doubled where they are the template's own.
   const argument = `"${ARGUMENT}"`;
   const text = `{"k": ${argument}}`;
-  // Some templates write calls in several places, or a text in another form than the object that it is of. An object that is printed
-  // as Python prints it was not meant to come.
+  // Some templates write calls in several places, or a text in another form than the object that it is of.
   const thought = { reasoning_content: 'a', thinking: 'a', reasoning: 'a' };
   const alike = [['', {}] as const, ['a', {}] as const, ['a', thought] as const].every(([content, more]) => {
     const [asText, asObject] = [text, { k: ARGUMENT }].map((args) =>
       attempt({ messages: call(args, content, more) }),
     );
-    const written = asObject?.includes(ARGUMENT) === true && !asObject.includes(`'${ARGUMENT}'`);
+    const written = asObject?.includes(ARGUMENT) === true && !asObject.includes(PRINTED);
     return !written || asText === asObject;
   });
   const result = { role: 'tool', name: 'f', tool_call_id: '123456789', content: ARGUMENT };
   return {
     content: string ? (parts === plain ? 'both' : 'string') : parts?.includes(SAMPLE) ? 'parts' : 'string',
     argumentText: alike && shows(call(text), argument) && !shows(call(text), `{{"k"`),
-    argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT),
+    argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT) && !shows(call({ k: ARGUMENT }), PRINTED),
     developerRole: source.includes('developer'),
     nullContent: absent !== undefined && (!absent.includes('None') || empty?.includes('None') === true),
     toolResponses:
