@@ -165,11 +165,10 @@ export interface ProgramLimits {
   /** Most rows whose logits are wanted in one step. */
   readonly maxOutputs: number;
   /**
-   * Fewer tokens or outputs have the kernels of so many, where a device has several: rows then have the same bits with few others as with many.
-   * Default: 1.
+   * Products add up in one order for any number of rows, on matrices too: a row has the same bits alone and beside others. Few rows take longer for it.
+   * Default: no.
    */
-  readonly leastTokens?: number;
-  readonly leastOutputs?: number;
+  readonly oneOrder?: boolean;
   /** Most sequences in one step. */
   readonly maxSequences: number;
   /** Longest context of a sequence, in tokens. */

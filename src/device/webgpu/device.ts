@@ -27,6 +27,7 @@ import { MOST_TAIL, TAIL_BUFFERS } from './kernels/attend-tail.js';
 import { areGpuCaches, GpuKvPool } from './kv-pool.js';
 import { type GpuMatrix, type GpuVector, type LoadTarget, loadMatrix, loadVector } from './matrix.js';
 import { Pipelines } from './pipelines.js';
+import { roundedLimits } from './plans.js';
 import { WebGpuProgram } from './program.js';
 import { measureReadBandwidth } from './read-bandwidth.js';
 import { ATTENTION_SPLIT } from './step-buffer.js';
@@ -61,6 +62,8 @@ export class WebGpuDevice implements Device {
   readonly #host: Device | null;
   readonly #onDispose: () => void;
   /** Those of the device until it is tuned. */
+  /** Of programs whose products have one order: what was measured may have another. */
+  readonly #oneOrder: Capabilities;
   #tuned: { readonly choices: TunedChoices; readonly capabilities: Capabilities } | null = null;
   #plans = 0;
   #disposed = false;
@@ -93,6 +96,7 @@ export class WebGpuDevice implements Device {
     this.#device = device;
     this.#host = host;
     this.capabilities = capabilities;
+    this.#oneOrder = { ...capabilities, oneOrder: true };
     this.#onDispose = onDispose;
     this.#allocator = new Allocator(device);
     this.#pipelines = new Pipelines(device);
@@ -203,13 +207,14 @@ export class WebGpuDevice implements Device {
         faults: this.#faults,
         order: this.#order,
         expertsDevice: this.#host,
-        capabilities: this.#tuned?.capabilities ?? this.capabilities,
+        capabilities:
+          limits.oneOrder === true ? this.#oneOrder : (this.#tuned?.capabilities ?? this.capabilities),
         onPlan: () => {
           this.#plans++;
         },
       },
       graph,
-      limits,
+      roundedLimits(limits),
       own,
     );
     this.#programs.add(program);

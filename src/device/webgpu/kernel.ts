@@ -32,6 +32,8 @@ export interface Capabilities {
   readonly precision: Precision;
   /** Results must not depend, by a bit, on how many rows there are: variants that reorder sums must decline. */
   readonly deterministic: boolean;
+  /** The same of products alone, in programs that want it (ProgramLimits.oneOrder): on matrices, where there are any. */
+  readonly oneOrder?: boolean;
   /** `shader-f16` is enabled on the device and wanted. */
   readonly f16: boolean;
   readonly subgroups: boolean;

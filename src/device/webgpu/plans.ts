@@ -43,11 +43,12 @@ export class Plans {
 
   /** The plan for so many tokens and outputs, made if it is not there yet. */
   get(tokens: number, outputs: number, buffers: PlanBuffers): Plan {
-    const { maxTokens, maxOutputs, leastTokens = 1, leastOutputs = 1 } = this.#limits;
+    const { maxTokens, maxOutputs, oneOrder } = this.#limits;
+    const least = leastRows(oneOrder);
     // Without outputs the launches of one have no workgroups, and are left out.
     const bucket: Bucket = {
-      tokens: tokens === 0 ? 0 : bucketOf(Math.max(tokens, leastTokens), maxTokens),
-      outputs: outputs === 0 ? 1 : bucketOf(Math.max(outputs, leastOutputs), maxOutputs),
+      tokens: tokens === 0 ? 0 : bucketOf(Math.max(tokens, least), maxTokens),
+      outputs: outputs === 0 ? 1 : bucketOf(Math.max(outputs, least), maxOutputs),
     };
     const key = bucket.tokens * (maxOutputs + 1) + bucket.outputs;
     let plan = this.#plans.get(key);
@@ -70,8 +71,10 @@ export class Plans {
   /** Resolves every node for every bucket: faults show here. Answers the bytes of each scratch role. */
   resolveAll(params: PlanBuffers['params']): Map<string, number> {
     const sizes = new Map<string, number>();
-    const tokens = buckets(this.#limits.maxTokens);
-    const outputs = buckets(this.#limits.maxOutputs);
+    const { maxTokens, maxOutputs, oneOrder } = this.#limits;
+    const least = leastRows(oneOrder);
+    const tokens = buckets(maxTokens, least);
+    const outputs = buckets(maxOutputs, least);
     for (let i = 0; i < Math.max(tokens.length, outputs.length); i++) {
       const bucket = {
         tokens: tokens[Math.min(i, tokens.length - 1)]!,
@@ -120,15 +123,29 @@ export class Plans {
   }
 }
 
+/** Where a matrix of results is not stored whole, what is added to a sum comes in another place. */
+const WHOLE_ROWS = 16;
+
+function leastRows(oneOrder = false): number {
+  return oneOrder ? WHOLE_ROWS : 1;
+}
+
+/** With room for whole matrices of rows where products have one order. */
+export function roundedLimits(limits: ProgramLimits): ProgramLimits {
+  if (limits.oneOrder !== true) return limits;
+  const whole = (rows: number): number => Math.ceil(rows / WHOLE_ROWS) * WHOLE_ROWS;
+  return { ...limits, maxTokens: whole(limits.maxTokens), maxOutputs: whole(limits.maxOutputs) };
+}
+
 /** The smallest power of two that holds n rows, or the limit. 0 for none. */
 export function bucketOf(n: number, most: number): number {
   return n === 0 ? 0 : Math.min(most, 2 ** Math.ceil(Math.log2(n)));
 }
 
-/** 1, 2, 4, … and the limit itself. */
-export function buckets(most: number): number[] {
+/** 1, 2, 4, … from `least` on, and the limit itself. */
+export function buckets(most: number, least = 1): number[] {
   const out: number[] = [];
-  for (let n = 1; n < most; n *= 2) out.push(n);
+  for (let n = least; n < most; n *= 2) out.push(n);
   out.push(most);
   return out;
 }

@@ -21,8 +21,6 @@ const KEPT_ROWS = 65_536;
 
 /** Rows that there is room for at first. */
 const FIRST_ROOM = 256;
-/** A GPU sums products of fewer rows in other orders: a small picture has the kernels of so many, as it has beside a large one. */
-const [ONE_ORDER_ROWS, ONE_ORDER_OUTPUTS] = [2048, 512];
 
 /**
  * Encodes pictures. One that fits a launch with others shares it; its rows are the same to the last bit as alone.
@@ -238,8 +236,7 @@ export class VisionEncoder {
     const limits = {
       maxTokens: this.#room,
       maxOutputs: Math.ceil(this.#room / this.#tower.merged),
-      leastTokens: ONE_ORDER_ROWS,
-      leastOutputs: ONE_ORDER_OUTPUTS,
+      oneOrder: true,
       maxSequences: 1,
       maxContext: this.#room,
       inFlight: 1,

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { type Capabilities, chooseVariant, type LinearShape } from '../kernel.js';
 import { factsOf } from '../tuning/bench.js';
-import { gemmSpec, linearFits, linearKernel } from './linear-choice.js';
+import { gemmSpec, linearFits, linearKernel, linearOrder } from './linear-choice.js';
 import { chooseMatrixGemm, ruleForLinear } from './linear-fast.js';
 import { matrixGemmKernel } from './linear-matrix.js';
 import { linearVariants } from './registry.js';
@@ -28,6 +28,32 @@ describe('linear on a large GPU', () => {
   it('has a kernel of its own for one row, a few, some more and many, each with the norm folded in', () => {
     const names = [1, 2, 4, 5, 8, 17, 512].map((rows) => nameFor(LARGE, shapeOf(rows, 4096, 2048)));
     expect(names).toEqual(['gemv', 'held', 'held', 'few', 'few', 'matrices', 'matrices']);
+  });
+
+  it('adds up in one order for any number of rows where a program wants that', () => {
+    const one: Capabilities = { ...LARGE, oneOrder: true };
+    const orders = (capabilities: Capabilities, shape: (rows: number) => LinearShape): Set<string | null> =>
+      new Set(
+        [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 65_536].map((rows) => {
+          const rule = ruleForLinear(capabilities, shape(rows));
+          return rule && linearOrder(capabilities, shape(rows), rule);
+        }),
+      );
+    const half = { kind: 'float', dtype: 'f16' } as const;
+    for (const weight of [half, shapeOf(1).weight])
+      for (const [n, k] of [
+        [896, 4096],
+        [1024, 4096],
+        [1024, 640],
+        [1152, 4352],
+        [2048, 5120],
+        [3584, 5120],
+      ] as const)
+        for (const more of [{ bias: true }, { residual: true }, { norm: null, bias: true, residual: true }]) {
+          const shape = (rows: number): LinearShape => ({ ...shapeOf(rows, n, k), weight, ...more });
+          expect(orders(one, shape).size, `${n} × ${k}`).toBe(1);
+          expect(orders(LARGE, shape).size).toBeGreaterThan(1);
+        }
   });
 
   it('takes dots of bytes for up to 8 rows where a weight is large', () => {

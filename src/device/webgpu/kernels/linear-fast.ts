@@ -259,7 +259,9 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
   const list: MatrixGemmConfig[] = [];
   const fits = (c: MatrixGemmConfig): boolean =>
     c.sm * c.sn * c.sk * lanes <= capabilities.workgroupThreads && matrixGemmFits(spec, c);
-  if (matrix.m === 16 && rows <= 64) {
+  // In parts along K a sum has another order.
+  const { oneOrder = false } = capabilities;
+  if (matrix.m === 16 && rows <= 64 && !oneOrder) {
     const narrow = n <= 2048;
     const deep = narrow || k >= 8192;
     const wide = n >= 16384;
@@ -313,7 +315,8 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     // A long K is cut where the largest tiles leave parts of a large GPU idle, so that each has a slice of one.
     const largest = large[0]!;
     const slices = [2, 4].find((count) => tilesOf(largest) * count >= BUSY);
-    if (k >= 4096 && tilesOf(largest) < BUSY && slices !== undefined) list.push({ ...largest, slices });
+    if (!oneOrder && k >= 4096 && tilesOf(largest) < BUSY && slices !== undefined)
+      list.push({ ...largest, slices });
     list.push(...large.filter((c) => tilesOf(c) >= BUSY));
   }
   if (matrix.m === 16) {
@@ -327,6 +330,7 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
 /** The choice by rule, or null where only portable kernels take the shape. */
 export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
   const { rows, n, k } = shape;
+  if (capabilities.oneOrder === true) return ruleForMatrices(capabilities, shape);
   const spec = gemvSpec(shape);
   if (shape.append !== undefined) {
     const config = chooseAppend(capabilities, spec);
@@ -342,11 +346,13 @@ export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): L
     matrixOf(capabilities) !== null && n * k >= MATRIX_WEIGHTS ? GEMV_ROWS_WITH_MATRICES : GEMV_ROWS;
   const gemv = rows <= most ? chooseGemv(capabilities, spec) : null;
   if (gemv !== null) return { family: 'gemv', config: gemv };
-  const gemm =
-    rows > GEMV_ROWS_WITH_MATRICES && rows <= MOST_ROWS
-      ? chooseMatrixGemm(capabilities, gemmSpec(capabilities, shape))
-      : null;
-  return gemm === null ? null : { family: 'matrices', config: gemm };
+  return rows > GEMV_ROWS_WITH_MATRICES ? ruleForMatrices(capabilities, shape) : null;
+}
+
+function ruleForMatrices(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
+  if (shape.append !== undefined || shape.rows > MOST_ROWS) return null;
+  const config = chooseMatrixGemm(capabilities, gemmSpec(capabilities, shape));
+  return config === null ? null : { family: 'matrices', config };
 }
 
 /** Choices for shapes at hand: every variant of the list asks for the same one. */

@@ -16,7 +16,8 @@ export const DETERMINISTIC_ROWS = 4;
 
 const gemv: Variant<LinearShape> = {
   name: 'portable-gemv',
-  supports: (capabilities, shape) => plain(shape) && (capabilities.deterministic || shape.rows <= GEMV_ROWS),
+  supports: ({ deterministic, oneOrder = false }, shape) =>
+    plain(shape) && (deterministic || (!oneOrder && shape.rows <= GEMV_ROWS)),
   build: (capabilities, shape) => {
     const rows = [1, 2, 4, 8].find((r) => r >= shape.rows) ?? GEMV_ROWS;
     return buildGemv(shape, capabilities.deterministic ? DETERMINISTIC_ROWS : rows);
