@@ -2,7 +2,7 @@
 
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { f32, string, strings, u32, u32s, type Value } from '../setup/gguf-writer.js';
+import { bools, f32, string, strings, u32, u32s, type Value } from '../setup/gguf-writer.js';
 import { GGUF_LAYER_NAMES, type Named, paired, published, writeGguf } from '../setup/published-tensors.js';
 import { readJson } from './vision-fixtures.js';
 
@@ -38,6 +38,36 @@ function tokensOf(folder: string): string[] {
   return Array.from(tokens, (token) => token ?? '');
 }
 
+/** What a converter writes of a Gemma 4 whose layers differ by kind. */
+function gemma4Keys(text: Json, at: (key: string) => string): Record<string, Value> {
+  const {
+    layer_types: types,
+    per_layer_config: layers,
+    rope_parameters: ropes,
+  } = text as {
+    readonly layer_types: readonly string[];
+    readonly per_layer_config: Record<string, Sizes>;
+    readonly rope_parameters: Record<string, Sizes>;
+  };
+  const sizes = text as Sizes;
+  const full = layers[types.indexOf('full_attention')]!;
+  return {
+    [at('attention.key_length')]: u32(full.head_dim!),
+    [at('attention.key_length_swa')]: u32(sizes.head_dim!),
+    [at('attention.sliding_window')]: u32(sizes.sliding_window!),
+    [at('attention.sliding_window_pattern')]: bools(
+      types.map((type) => (type === 'sliding_attention' ? 1 : 0)),
+    ),
+    [at('attention.shared_kv_layers')]: u32(sizes.num_kv_shared_layers!),
+    [at('embedding_length_per_layer_input')]: u32(0),
+    [at('rope.freq_base')]: f32(ropes.full_attention!.rope_theta!),
+    [at('rope.freq_base_swa')]: f32(ropes.sliding_attention!.rope_theta!),
+    [at('rope.dimension_count')]: u32(full.head_dim!),
+    [at('rope.dimension_count_swa')]: u32(sizes.head_dim!),
+    [at('final_logit_softcapping')]: f32(sizes.final_logit_softcapping!),
+  };
+}
+
 /** @param arch as the file calls it */
 export async function writeText(folder: string, arch: string, path: string): Promise<void> {
   const { tensors } = await published(folder);
@@ -60,7 +90,9 @@ export async function writeText(folder: string, arch: string, path: string): Pro
     [at('attention.key_length')]: u32(headDim),
     [at('attention.value_length')]: u32(headDim),
     [at('attention.layer_norm_rms_epsilon')]: f32(text.rms_norm_eps!),
-    [at('rope.freq_base')]: f32(gemma ? rope.full_attention!.rope_theta! : rope.rope_theta!),
+    [at('rope.freq_base')]: f32(
+      gemma || arch === 'gemma4' ? rope.full_attention!.rope_theta! : rope.rope_theta!,
+    ),
     ...(axes === undefined ? {} : { [at('rope.dimension_sections')]: u32s([...axes, 0]) }),
     ...(gemma
       ? {
@@ -70,6 +102,7 @@ export async function writeText(folder: string, arch: string, path: string): Pro
           [at('rope.freq_base_swa')]: f32(rope.sliding_attention!.rope_theta!),
         }
       : {}),
+    ...(arch === 'gemma4' ? gemma4Keys(text, at) : {}),
     ...(text.num_local_experts === undefined
       ? {}
       : {
@@ -90,6 +123,8 @@ export async function writeText(folder: string, arch: string, path: string): Pro
     const plus = (one: Named): Named =>
       gemma && /norm\.weight$/.test(tensor.name) ? { ...one, values: one.values.map((w) => w + 1) } : one;
     if (name === 'norm.weight') return [plus({ ...tensor, name: 'output_norm.weight' })];
+    const scalar = /^layers\.(\d+)\.layer_scalar$/.exec(name);
+    if (scalar !== null) return [{ ...tensor, name: `blk.${scalar[1]}.layer_output_scale.weight` }];
     const stacks = experts(tensor, name);
     if (stacks !== undefined) return stacks;
     const [, layer, inner, kind] = /^layers\.(\d+)\.(.*)\.(weight|bias)$/.exec(name) ?? [];
@@ -99,7 +134,7 @@ export async function writeText(folder: string, arch: string, path: string): Pro
       pre_feedforward_layernorm: 'ffn_norm',
       post_feedforward_layernorm: 'post_ffw_norm',
     };
-    const to = (gemma ? gemmas[inner!] : undefined) ?? GGUF_LAYER_NAMES[inner!];
+    const to = (gemma || arch === 'gemma4' ? gemmas[inner!] : undefined) ?? GGUF_LAYER_NAMES[inner!];
     if (to === undefined) throw new Error(`nothing is known of ${tensor.name}`);
     const stored = { ...tensor, name: `blk.${layer}.${to}.${kind}` };
     const count = { attn_q: heads, attn_k: text.num_key_value_heads! }[to];

@@ -185,6 +185,39 @@ export const KINDS: Record<string, Kind> = {
       return [{ name: tensor.name, shape: [rows, 3, p, p], values }];
     },
   },
+  'gemma4-unified': {
+    type: 'gemma4uv',
+    names: [
+      [/^.*vision_embedder\.patch_ln([12])/, 'v.patch_norm.$1'],
+      [/^.*vision_embedder\.patch_dense/, 'v.patch_embd'],
+      [/^.*vision_embedder\.pos_norm/, 'v.patch_norm.3'],
+      [/^.*vision_embedder\.pos_embedding$/, 'v.position_embd.weight'],
+      [/^.*embed_vision\.embedding_projection/, 'mm.input_projection'],
+    ],
+    // No tower, and another file hears.
+    keys: (_, section) => ({
+      'clip.has_audio_encoder': bool(true),
+      [`${V}projector_type`]: string('gemma4uv'),
+      'clip.audio.projector_type': string('gemma4ua'),
+      [`${V}image_size`]: u32(224),
+      [`${V}embedding_length`]: u32(section.mm_embed_dim!),
+      [`${V}feed_forward_length`]: u32(0),
+      [`${V}block_count`]: u32(0),
+      [`${V}attention.head_count`]: u32(0),
+    }),
+    change: (tensor) => {
+      const { name, shape, values } = tensor;
+      if (name.startsWith('v.patch_norm.1.') || name === 'v.patch_embd.weight')
+        return [{ ...tensor, values: channelsFirst(tensor) }];
+      if (name !== 'v.position_embd.weight') return [tensor];
+      const [positions, axes, width] = shape as [number, number, number];
+      const out = values.map((_, i) => {
+        const [axis, position] = [Math.floor(i / width / positions), Math.floor(i / width) % positions];
+        return values[(position * axes + axis) * width + (i % width)]!;
+      });
+      return [{ name, shape: [axes, positions, width], values: out }];
+    },
+  },
   llava: {
     type: 'mlp',
     names: [
@@ -196,6 +229,16 @@ export const KINDS: Record<string, Kind> = {
     keys: (_, section) => ({ [`${V}block_count`]: u32(section.num_hidden_layers! - 1) }),
   },
 };
+
+/** Columns of a patch: all of a channel, then of the next. */
+function channelsFirst({ shape, values }: Named): Float32Array {
+  const cols = shape.at(-1)!;
+  const area = cols / 3;
+  return values.map((_, i) => {
+    const [row, at] = [Math.floor(i / cols), i % cols];
+    return values[row * cols + (at % area) * 3 + Math.floor(at / area)]!;
+  });
+}
 
 function qwen3Vl(): Kind {
   return {

@@ -1,6 +1,6 @@
 /** GGUF models with an mmproj file beside them: pixels, features, prompts and answers are those of the reference. */
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -22,7 +22,7 @@ import { refusal } from './engine-harness.js';
 import { writeText } from './gguf-texts.js';
 import { writeProjector } from './gguf-towers.js';
 import { cases, MODEL as DEMO, withImages } from './vision-cases.js';
-import { casesOf, checkAnswer, floats, pictures, ROOT, readJson } from './vision-fixtures.js';
+import { casesOf, checkAnswer, floats, messagesOf, pictures, ROOT, readJson } from './vision-fixtures.js';
 
 /** By the name of a fixture, the architecture of its decoder. */
 const MODELS: Record<string, string> = {
@@ -151,6 +151,64 @@ describe('lfm2-vl', () => {
     } finally {
       await encoder.dispose();
     }
+  });
+});
+
+describe('gemma4-unified', () => {
+  const name = 'gemma4-unified';
+  const wide = 'gemma4-unified-280';
+  let path: string;
+  beforeAll(async () => {
+    const folder = join(scratch, name);
+    mkdirSync(folder);
+    path = join(folder, 'model.gguf');
+    await writeText(join(ROOT, name), 'gemma4', path);
+    await writeProjector(name, join(ROOT, name), join(folder, 'mmproj-model.gguf'));
+    // The file does not say how many tokens a picture has at most, the fixture says fewer than published models.
+    cpSync(join(ROOT, name), join(scratch, wide), { recursive: true });
+    const processor = readJson(join(ROOT, name), 'preprocessor_config.json');
+    const file = join(scratch, wide, 'preprocessor_config.json');
+    writeFileSync(file, JSON.stringify({ ...processor, max_soft_tokens: 280 }));
+  });
+
+  it('gives the features of the reference, with pictures made as the fixture says', async () => {
+    await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
+    await using opened = await openModel(path, {});
+    const { vision } = opened.definition;
+    const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
+    try {
+      const config = readJson(join(ROOT, name), 'preprocessor_config.json');
+      const processor = readProcessor(config, towerInput(vision!));
+      for (const one of casesOf(name))
+        for (const [i, image] of pictures(one).entries()) {
+          const grid = processor.grid(image.width, image.height);
+          const [got] = await encoder.encode([{ grid, patches: processor.patches(image) }]);
+          expect(relativeError(got!, floats(one.features[i]!))).toBeLessThan(1e-4);
+        }
+    } finally {
+      await encoder.dispose();
+    }
+  });
+
+  it('answers as its checkpoint does, with 280 tokens a picture', async () => {
+    const options = { device: 'cpu', worker: false, threads: 2, precision: 'reference' } as const;
+    const answers = async (model: string): Promise<unknown[]> => {
+      await using engine = await Engine.load(model, { ...options, tokenizer: join(ROOT, name) });
+      const all: unknown[] = [];
+      for (const one of casesOf(name)) {
+        const { tokenIds, usage, images } = await engine.chat({
+          messages: messagesOf(one),
+          temperature: 0,
+          maxTokens: 8,
+          ignoreEos: true,
+        }).result;
+        all.push({ tokenIds, usage, images });
+      }
+      return all;
+    };
+    const got = await answers(path);
+    expect(got).toEqual(await answers(join(scratch, wide)));
+    expect(JSON.stringify(got)).toMatch(/"tokens":2\d\d/);
   });
 });
 

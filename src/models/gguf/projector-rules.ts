@@ -13,6 +13,8 @@ export interface TensorPlace {
   readonly name: string;
   readonly part?: number;
   readonly frames?: boolean;
+  /** Its numbers in the order that the checkpoint has; `shape`: of the file's tensor. */
+  readonly turned?: (values: Float32Array, shape: readonly number[]) => Float32Array;
 }
 
 /** An mmproj file, and the model that it is to see for. Keys stand below `clip.vision.`. */

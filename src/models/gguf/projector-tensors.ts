@@ -68,6 +68,14 @@ export function joinedNumbers(name: string, parts: readonly VectorSource[]): Vec
   };
 }
 
+/** Numbers in another order. */
+export function turnedNumbers(
+  source: VectorSource,
+  turned: (values: Float32Array) => Float32Array,
+): VectorSource {
+  return { ...source, read: async () => turned(await source.read()) };
+}
+
 /** Convolutions `[rows, channels, y, x]` of the frames as one `[rows, channels, frame, y, x]`. `area`: of a patch. */
 export function joinedFrames(name: string, parts: readonly VectorSource[], area: number): VectorSource {
   const length = parts.reduce((sum, part) => sum + part.length, 0);

@@ -8,8 +8,8 @@ import { GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
 import { pairedRows, type RowOrder } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import { PROJECTOR_KINDS } from './projector-kinds.js';
-import type { ProjectorKind, ProjectorReader } from './projector-rules.js';
-import { joinedFrames, joinedNumbers, joinedRows } from './projector-tensors.js';
+import type { ProjectorKind, ProjectorReader, TensorPlace } from './projector-rules.js';
+import { joinedFrames, joinedNumbers, joinedRows, turnedNumbers } from './projector-tensors.js';
 import type { GgufSource } from './source.js';
 
 const AT = 'clip.vision.';
@@ -18,6 +18,7 @@ const AT = 'clip.vision.';
 interface Made {
   readonly stored: readonly string[];
   readonly frames: boolean;
+  readonly turned?: TensorPlace['turned'] & {};
 }
 
 export class Projector {
@@ -41,8 +42,7 @@ export class Projector {
     this.config = kind.config(read);
     this.processor = kind.processor(read);
     this.#made = places(checkpoint, kind, read);
-    const headDim = read.required('embedding_length') / read.required('attention.head_count');
-    this.#order = kind.pairedRows === true ? pairedRows(headDim) : undefined;
+    this.#order = kind.pairedRows === true ? pairedRows(headDimOf(read)) : undefined;
   }
 
   /**
@@ -96,8 +96,14 @@ export class Projector {
   }
 
   vector(name: string, shape?: readonly number[]): VectorSource {
-    const { stored, frames } = this.#take(name);
+    const { stored, frames, turned } = this.#take(name);
     const [first] = stored as [string];
+    if (turned !== undefined) {
+      const own = this.#checkpoint.info(first)!.shape;
+      const sizeOf = (sides: readonly number[]): number => sides.reduce((all, side) => all * side, 1);
+      const stated = shape !== undefined && sizeOf(shape) !== sizeOf(own) ? shape : own;
+      return turnedNumbers(this.#checkpoint.vector(first, name, stated), (values) => turned(values, own));
+    }
     if (stored.length === 1) return this.#checkpoint.vector(first, name, shape, this.#orderOf(first));
     const parts = stored.map((one) =>
       this.#checkpoint.vector(one, name, this.#checkpoint.info(one)!.shape, this.#orderOf(one)),
@@ -124,6 +130,10 @@ export class Projector {
     // The checkpoint says what is missing.
     return this.#made.get(name) ?? { stored: [name], frames: false };
   }
+}
+
+function headDimOf(read: ProjectorReader): number {
+  return read.required('embedding_length') / read.required('attention.head_count');
 }
 
 /** What the file calls itself: `qwen2.5vl_merger`, `gemma3`. */
@@ -193,22 +203,22 @@ function reader(checkpoint: GgufCheckpoint, model: GgufSource): ProjectorReader 
 const OF_NO_USE = /^(a\.|mm\.a\.|v\.token_embd\.img_break$)/;
 
 function places(checkpoint: GgufCheckpoint, kind: ProjectorKind, read: ProjectorReader): Map<string, Made> {
-  const parts = new Map<string, { stored: (string | undefined)[]; frames: boolean }>();
+  const parts = new Map<string, Omit<Made, 'stored'> & { stored: (string | undefined)[] }>();
   for (const stored of checkpoint.names()) {
     if (OF_NO_USE.test(stored)) continue;
     const place = kind.place(swapped(stored, read), read);
     if (place === null) continue;
     if (place === undefined) throw extra(checkpoint.path, stored);
-    const { name, part = 0, frames = false } = place;
-    const made = parts.get(name) ?? { stored: [], frames };
+    const { name, part = 0, frames = false, turned } = place;
+    const made = parts.get(name) ?? { stored: [], frames, ...(turned && { turned }) };
     if (made.stored[part] !== undefined) throw extra(checkpoint.path, stored);
     made.stored[part] = stored;
     parts.set(name, made);
   }
   return new Map(
-    [...parts].map(([name, { stored, frames }]) => {
+    [...parts].map(([name, { stored, ...made }]) => {
       const whole = Array.from(stored, (one) => one ?? name);
-      return [name, { stored: whole, frames }] as const;
+      return [name, { ...made, stored: whole }] as const;
     }),
   );
 }
