@@ -84,6 +84,8 @@ describe('byte-level BPE of a GGUF file', () => {
   it('begins a text with BOS where the file says so, or its pattern does', () => {
     expect(encode(BPE, 'a', true)).toEqual([2]);
     expect(encode({ ...BPE, 'tokenizer.ggml.add_bos_token': true }, 'a', true)).toEqual([0, 2]);
+    const tekken = { ...BPE, 'tokenizer.ggml.pre': 'tekken' };
+    expect(encode(tekken, 'a', true)).toEqual([0, 2]);
     const llama = { ...BPE, 'tokenizer.ggml.pre': 'llama-bpe' };
     expect(encode(llama, 'a', true)).toEqual([0, 2]);
     expect(encode({ ...llama, 'tokenizer.ggml.add_bos_token': false }, 'a', true)).toEqual([2]);
@@ -101,6 +103,7 @@ describe('byte-level BPE of a GGUF file', () => {
     const harmony = ['<|start|>', '<|end|>', '<|message|>', '<|channel|>', '<|call|>', '<|return|>'];
     expect(ends(harmony, [3, 3, 3, 3, 3, 3], { 'tokenizer.ggml.eos_token_id': 5 })).toEqual([4, 5]);
     expect(ends(['a', '<turn|>', '<|tool_response>', '</s>', '<eos>'], [1, 3, 3, 1, 3])).toEqual([1, 2, 4]);
+    expect(ends(['<|im_end|>', '<|eot_id|>'], [4, 3])).toEqual([0, 1]);
     expect(ends(['<|im_end|>', '<|eot_id|>'], [1, 3], { 'tokenizer.ggml.eot_token_id': 1 })).toEqual([1]);
   });
 
@@ -186,6 +189,17 @@ describe('SentencePiece of a GGUF file', () => {
   it('refuses scores that do not fit', () => {
     expect(failure({ ...SPM, 'tokenizer.ggml.scores': [1] }).code).toBe('model-config');
   });
+});
+
+it('lets the added tokens of Phi-3 take the spaces behind them', () => {
+  const more = { 'tokenizer.ggml.tokens': [...PIECES, '<|user|>'], 'tokenizer.ggml.add_space_prefix': false };
+  const list = (key: string, value: number): Record<string, unknown> => ({
+    [`tokenizer.ggml.${key}`]: [...(SPM[`tokenizer.ggml.${key}`] as number[]), value],
+  });
+  const plain = { ...SPM, ...more, ...list('token_type', 3), ...list('scores', 0) };
+  const phi3 = { ...plain, 'general.architecture': 'phi3' };
+  expect(encode(plain, '<|user|>\n a<s> b')).toEqual([11, 3, 7, 1, 10]);
+  expect(encode(phi3, '<|user|>\n a<s> b')).toEqual([11, 5, 1, 10]);
 });
 
 describe('chat templates and sampling of a GGUF file', () => {

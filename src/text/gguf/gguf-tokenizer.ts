@@ -53,7 +53,7 @@ export function ggufText(metadata: TokenizerMetadata): GgufText {
   return {
     tokenizer: {
       version: '1.0',
-      added_tokens: addedTokens(tokens, types),
+      added_tokens: addedTokens(tokens, types, takesSpaces(metadata, model)),
       normalizer: made.normalizer,
       pre_tokenizer: made.preTokenizer,
       post_processor: made.encloses
@@ -217,7 +217,20 @@ function vocabulary(tokens: readonly string[]): JsonObject {
   return Object.fromEntries(tokens.map((token, id) => [token, id]));
 }
 
-function addedTokens(tokens: readonly string[], types: readonly number[]): JsonObject[] {
+/** Added tokens of Phi-3 that leave the spaces behind them where they are. */
+const PHI3_PLAIN = ['<unk>', '<s>', '<|endoftext|>'];
+
+/** Which added tokens take what is white behind them: files do not say it, and Phi-3 and 3.5 have such. */
+function takesSpaces(metadata: TokenizerMetadata, model: string): (token: string) => boolean {
+  const phi3 = model === 'llama' && metadata.text('general.architecture') === 'phi3';
+  return (token) => phi3 && !PHI3_PLAIN.includes(token);
+}
+
+function addedTokens(
+  tokens: readonly string[],
+  types: readonly number[],
+  rstrip: (token: string) => boolean,
+): JsonObject[] {
   return tokens.flatMap((content, id) =>
     (types[id] !== CONTROL && types[id] !== USER_DEFINED) || content === ''
       ? []
@@ -227,7 +240,7 @@ function addedTokens(tokens: readonly string[], types: readonly number[]): JsonO
             content,
             single_word: false,
             lstrip: false,
-            rstrip: false,
+            rstrip: rstrip(content),
             normalized: false,
             special: types[id] === CONTROL,
           },
@@ -260,7 +273,8 @@ function endIds(metadata: TokenizerMetadata, tokens: readonly string[], types: r
   };
   const special = (token: string): number | undefined => {
     const id = tokens.indexOf(token);
-    return types[id] === CONTROL ? id : undefined;
+    // Some converters call them the user's.
+    return types[id] === CONTROL || types[id] === USER_DEFINED ? id : undefined;
   };
   const ends = [...stated('eos'), ...stated('eot'), ...stated('eom'), ...answerEnds(special)];
   return [...new Set(ends)].sort((a, b) => a - b);

@@ -142,7 +142,7 @@ const PATTERNS = new Map<string, SplitPattern>([
   ...named(by(QWEN35, NFC), 'qwen35'),
   ...named(by(GPT4O), 'gpt-4o', 'llama4', 'minimax-m2', 'kanana2'),
   ...named(by(GPT4O, { ignoreMerges: true, encloses: true }), 'granite-embed-multi-97m'),
-  ...named(by(TEKKEN, { ignoreMerges: true }), 'tekken'),
+  ...named(by(TEKKEN, { ignoreMerges: true, addBos: true }), 'tekken'),
   ...named(by(SEED), 'seed-coder'),
   // Its own tokenizer takes a word that is a token before it merges.
   ...named(by(KIMI, { ignoreMerges: true }), 'kimi-k2'),
