@@ -10,15 +10,19 @@ import type { ChatRequest, GenerateRequest } from './types.js';
 
 type AnyRequest = GenerateRequest | ChatRequest;
 
-/** How answers are taken apart: thoughts and calls are those of a conversation. `chatEnd`: how its prompt ends, null without one. */
+/**
+ * How answers are taken apart: thoughts and calls are those of a conversation. `chatEnd`: how its prompt ends, null without one. `free`: no
+ * grammar holds them.
+ */
 export function parsersOf(
   text: ModelText,
   request: AnyRequest,
   chatEnd: string | null,
+  free: boolean,
 ): (() => AnswerParser) | undefined {
   if (chatEnd === null) return undefined;
   const chat = request as ChatRequest;
-  return answerParsers(chat, chatEnd, text.toolFormat(chat));
+  return answerParsers(chat, chatEnd, text.toolFormat(chat), free);
 }
 
 /** Whether a budget of thoughts holds the whole answer to the frame of the model's format. */

@@ -141,7 +141,8 @@ export class Requests {
           this.#unread.tell([{ kind: 'format', name, where: 'format' }]);
         if (!answer.open) return;
         const spelled = chatEnd === null ? [] : spelledFor(this.#text, request as ChatRequest);
-        answer.prompted([...prompt], parsersOf(this.#text, request, chatEnd), seen);
+        const parsers = parsersOf(this.#text, request, chatEnd, grammar === undefined);
+        answer.prompted([...prompt], parsers, seen);
         submitted = true;
         const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
         const { cacheSalt } = request;

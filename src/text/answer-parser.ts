@@ -47,6 +47,8 @@ export interface AnswerParserOptions {
   readonly framed?: ToolFormat | null;
   /** The request's, which formats may read. Default: none. */
   readonly tools?: readonly unknown[];
+  /** A call may end thoughts whose block is open, where the format knows of such. Default false. */
+  readonly interrupts?: boolean;
   /** Leave out everything after the first call. Default false. */
   readonly oneCall?: boolean;
 }
@@ -64,17 +66,20 @@ export interface AnswerRequest {
  *
  * @param prompt the rendered prompt, or its end: it may have begun a block of thoughts
  * @param format in which the model writes calls
+ * @param free no grammar holds the answer: it may call with its thoughts still open
  */
 export function answerParsers(
   request: AnswerRequest,
   prompt: string,
   format: ToolFormat,
+  free = true,
 ): () => AnswerParser {
   const { tools = [], parseReasoning = true, parseToolCalls = true, parallelToolCalls = true } = request;
   const options: AnswerParserOptions = {
     reasoning: parseReasoning ? (openedIn(prompt) ?? 'closed') : 'off',
     toolFormat: parseToolCalls && tools.length > 0 ? format : null,
     tools,
+    interrupts: free,
     oneCall: !parallelToolCalls,
     promptEnd: prompt,
     framed: format.frame === undefined ? null : format,
@@ -99,6 +104,7 @@ export class AnswerParser {
     reasoning,
     toolFormat,
     tools = [],
+    interrupts = false,
     oneCall = false,
     promptEnd = '',
     framed = null,
@@ -111,7 +117,11 @@ export class AnswerParser {
         calls: toolFormat !== null,
         tools,
       }) ?? null;
-    this.#reasoning = reasoning === 'off' || this.#frame !== null ? null : new ReasoningSplitter({ opened });
+    const ends = interrupts ? (toolFormat?.interrupts ?? []) : [];
+    this.#reasoning =
+      reasoning === 'off' || this.#frame !== null
+        ? null
+        : new ReasoningSplitter({ opened, interrupts: ends });
     this.#tools = this.#frame ?? toolFormat?.parser(tools) ?? null;
     this.#makeId = toolFormat?.callId?.bind(toolFormat) ?? callId;
     this.#oneCall = oneCall;

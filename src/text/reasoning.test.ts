@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { answerParsers } from './answer-parser.js';
+import { toolFormatNamed } from './formats/formats.js';
 import { ReasoningSplitter } from './reasoning.js';
 import { openedIn, THINK } from './thought-marks.js';
 
@@ -58,6 +60,53 @@ describe('reasoning', () => {
         expect(split(pieces, open), `cut at ${i}, ${j}`).toEqual(expected);
       }
     }
+  });
+
+  it('ends a block at a call that interrupts it', () => {
+    const answer = '<think>I call.\n<call>f</call>\n</think>';
+    for (let i = 0; i <= answer.length; i++)
+      for (let j = i; j <= answer.length; j++) {
+        const splitter = new ReasoningSplitter({ interrupts: ['<call>', '<other'] });
+        const pieces = [answer.slice(0, i), answer.slice(i, j), answer.slice(j)].map((one) =>
+          splitter.push(one),
+        );
+        const all = [...pieces, splitter.end()];
+        expect(all.map((one) => one.reasoning).join('')).toBe('I call.');
+        expect(all.map((one) => one.content).join('')).toBe('<call>f</call>\n</think>');
+      }
+  });
+
+  it.each([
+    ['qwen3_coder', '<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>'],
+    [
+      'kimi_k2',
+      '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|><|tool_calls_section_end|>',
+    ],
+    [
+      'deepseek_v32',
+      '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="false">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+    ],
+  ])('is ended by a call of %s, unless a grammar holds the answer', (name, call) => {
+    const tools = [{ type: 'function', function: { name: 'f', parameters: {} } }];
+    const read = (request: object, free: boolean) => {
+      const parser = answerParsers(request, 'assistant\n<think>\n', toolFormatNamed(name), free)();
+      const pieces = [...[`I ${call}`].join('')].map((one) => parser.push(one));
+      return [...pieces, parser.end()].reduce((all, one) => ({
+        reasoning: all.reasoning + one.reasoning,
+        text: all.text + one.text,
+        toolCalls: [...all.toolCalls, ...one.toolCalls],
+      }));
+    };
+    const called = read({ tools }, true);
+    expect([called.reasoning, called.text]).toEqual(['I', '']);
+    expect(called.toolCalls[0]!.function.name).toBe('f');
+    expect(called.toolCalls.map((one) => one.function.arguments).join('')).toBe('{"a": 1}');
+    for (const [request, free] of [
+      [{ tools }, false],
+      [{}, true],
+      [{ tools, parseToolCalls: false }, true],
+    ] as const)
+      expect(read(request, free)).toEqual({ reasoning: `I ${call}`, text: '', toolCalls: [] });
   });
 
   it('gives out thoughts as they come', () => {

@@ -2,7 +2,7 @@
  * Splits an answer that begins with `<think>…</think>`, or what a family has for it, into what the model thought and what it says.
  *
  * Only a block at the very start counts; white space may stand before it. White space around the thoughts and
- * after the block is dropped. A block that is never closed is thought to the end. An answer without a block passes
+ * after the block is dropped. A block that is never closed is thought to the end, or to the call that interrupts it. An answer without a block passes
  * unchanged. The pieces in which the text arrives make no difference to the texts that come out.
  */
 import { HeldSpace } from './held-space.js';
@@ -24,16 +24,23 @@ type State =
 
 export class ReasoningSplitter {
   readonly #opened: ThoughtMarks | null;
+  readonly #interrupts: readonly string[];
   #close: StopMatcher | null = null;
-  #closeLength = 0;
   readonly #space = new HeldSpace();
   #state: State = 'start';
   #held = '';
   #thought = false;
 
-  /** `opened`: the marks of a block that the prompt has opened already, as some templates do. */
-  constructor({ opened = null }: { readonly opened?: ThoughtMarks | null } = {}) {
+  /**
+   * `opened`: the marks of a block that the prompt has opened already, as some templates do. `interrupts`: what ends a block as its
+   * closing mark does, and belongs to the content.
+   */
+  constructor({
+    opened = null,
+    interrupts = [],
+  }: { readonly opened?: ThoughtMarks | null; readonly interrupts?: readonly string[] } = {}) {
     this.#opened = opened;
+    this.#interrupts = interrupts;
   }
 
   /** What comes next is thought, as far as is known. */
@@ -91,8 +98,7 @@ export class ReasoningSplitter {
 
   #begin({ close }: ThoughtMarks): void {
     this.#state = 'thinking';
-    this.#close = new StopMatcher([close]);
-    this.#closeLength = close.length;
+    this.#close = new StopMatcher([close, ...this.#interrupts]);
   }
 
   #think(text: string): ReasoningPiece {
@@ -102,8 +108,9 @@ export class ReasoningSplitter {
     if (match === undefined) return { reasoning, content: '' };
     this.#space.take();
     this.#state = 'after';
-    const rest = text.slice(certain.length + this.#closeLength - heldBefore);
-    return { reasoning, content: this.push(rest).content };
+    const rest = text.slice(certain.length + match.stop.length - heldBefore);
+    const call = match.index > 0 ? match.stop : '';
+    return { reasoning, content: this.push(call + rest).content };
   }
 
   #thoughts(text: string): string {

@@ -28,6 +28,7 @@ const LINES: TagStyle = { ...TAGS, close: `${TAGS.close}\n` };
 export const DEEPSEEK_DSML: ToolFormat = {
   name: 'deepseek_v32',
   tokens: [DSML],
+  interrupts: OUTER,
   detect: ({ template, hasToken }) => template.includes(DSML) || (template === '' && hasToken(DSML)),
   grammar: {
     values: 'raw',

@@ -14,6 +14,7 @@ const ID = /^(?:functions\.)?(.+?)(?::\d+)?$/;
 export const KIMI: ToolFormat = {
   name: 'kimi_k2',
   tokens: [SECTION, OPEN, ARGUMENTS, CLOSE, SECTION_END],
+  interrupts: [SECTION, OPEN],
   detect: ({ template, hasToken }) => template.includes(SECTION) || hasToken(SECTION),
   grammar: {
     values: 'json',

@@ -70,6 +70,7 @@ const functionCalls = (name: string, outer: string, close: string, tags: TagStyl
  */
 export const QWEN3_CODER: ToolFormat = {
   ...functionCalls('qwen3_coder', '<tool_call>', '</tool_call>', ON_LINES),
+  interrupts: ['<tool_call>\n<function='],
   detect: ({ template }) => template.includes(FUNCTION),
 };
 

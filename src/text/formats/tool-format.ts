@@ -93,6 +93,8 @@ export interface ToolFormat {
   readonly name: string;
   /** Tokens that mark calls, spelled out for the parser where the tokenizer calls them special. */
   readonly tokens?: readonly string[];
+  /** Beginnings of calls that end thoughts: models of this format call at times with their block still open. */
+  readonly interrupts?: readonly string[];
   /** Whether the model writes calls so. */
   detect(clues: FormatClues): boolean;
   /** The one form of calls that an answer may be held to: what the parser reads. Without it calls cannot be forced. */
