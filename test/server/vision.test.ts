@@ -266,6 +266,13 @@ describe('pictures', () => {
     for (const [messages, param] of [
       [[{ role: 'user', content: [{ type: 'image', image: '/etc/passwd' }] }], 'messages[0].content[0]'],
       [part(null), field],
+      ...[null, 5, 'text', [], { text: 'no type' }, { type: null }].map(
+        (odd) =>
+          [
+            [{ role: 'user', content: [{ type: 'text', text: 'x' }, odd] }],
+            `messages[0].content[1]${typeof odd === 'object' && odd !== null && !Array.isArray(odd) ? '.type' : ''}`,
+          ] as const,
+      ),
       [part({ url: 5 }), field],
       [part({ url: data(png), detail: 'ultra' }), `${field}.detail`],
       [part({ url: data(png), format: 'png' }), `${field}.format`],

@@ -47,18 +47,32 @@ const common = {
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 
+const PART = 'takes an object such as {"type": "text", "text": "…"}';
+const parts = listOf(
+  z.looseObject({ type: z.string('takes the type of the part, such as "text" or "image_url"') }, PART),
+);
+
+/** A union would not say which of the parts is wrong. */
+const content = z
+  .unknown()
+  .transform((value, context): string | null | undefined | z.output<typeof parts> => {
+    if (typeof value === 'string' || value === null || value === undefined) return value;
+    const message = 'takes a string, or a list of parts such as {"type": "text", "text": "…"}';
+    const read = Array.isArray(value) ? parts.safeParse(value) : null;
+    if (read?.success === true) return read.data;
+    const [issue] = read?.error.issues ?? [];
+    context.addIssue({ code: 'custom', message: issue?.message ?? message, path: issue?.path ?? [] });
+    return z.NEVER;
+  })
+  .optional();
+
 const message = z.looseObject(
   {
     role: z.enum(
       ['system', 'developer', 'user', 'assistant', 'tool'],
       'takes "system", "developer", "user", "assistant" or "tool"',
     ),
-    content: z
-      .union(
-        [z.string(), listOf(z.looseObject({ type: z.string() })), z.null()],
-        'takes a string, or a list of parts such as {"type": "text", "text": "…"}',
-      )
-      .optional(),
+    content,
   },
   'takes an object such as {"role": "user", "content": "…"}',
 );
