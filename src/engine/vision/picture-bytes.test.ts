@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pictureAccess } from './picture-access.js';
-import { pictureBytes } from './picture-bytes.js';
+import { dataUrlBytes, pictureBytes } from './picture-bytes.js';
 
 describe('a file: URL', () => {
   let root: string;
@@ -80,6 +80,28 @@ describe('a file: URL', () => {
       const error = { code: 'image-unreadable', where: 'w', status: 400 };
       await expect(read(url('allowed', name), at('allowed'))).rejects.toMatchObject(error);
     }
+  });
+});
+
+describe('a data: URL', () => {
+  it.each([
+    ['AAAA\nAAAA', /spaces or line ends/, /base64 -w0/],
+    [' AAAA', /spaces or line ends/, /base64 -w0/],
+    ['AA-_', /base64url/, /\+ in place of -/],
+    ['AA%2BA', /percent-encoded/, /as they are/],
+    ['AA+-', /not base64/, /bytes in base64/],
+    ['AAAAA', /not base64/, /bytes in base64/],
+    ['A=AA', /not base64/, /bytes in base64/],
+  ])('of %j is refused as what it is', (text, message, fix) => {
+    const read = (): unknown => dataUrlBytes(`data:image/png;base64,${text}`, 'w');
+    expect(read).toThrow(
+      expect.objectContaining({
+        code: 'invalid-image-url',
+        where: 'w',
+        message: expect.stringMatching(message),
+        fix: expect.stringMatching(fix),
+      }),
+    );
   });
 });
 

@@ -69,13 +69,10 @@ export async function pictureBytes(
 export function dataUrlBytes(url: string, where: string, what: MediaKind = 'picture'): Uint8Array {
   const comma = url.indexOf(',');
   const head = url.slice(0, comma === -1 ? undefined : comma);
-  const refuse = (why: string): never => {
-    const type = what === 'video' ? 'image/gif' : 'image/png';
-    throw new KvantError('invalid-image-url', `${where} ${why}.`, {
-      kind: 'invalid-request',
-      where,
-      fix: `Send data:${type};base64, and behind it the file’s bytes in base64.`,
-    });
+  const type = what === 'video' ? 'image/gif' : 'image/png';
+  const send = `Send data:${type};base64, and behind it the file’s bytes in base64.`;
+  const refuse = (why: string, fix = send): never => {
+    throw new KvantError('invalid-image-url', `${where} ${why}.`, { kind: 'invalid-request', where, fix });
   };
   if (comma === -1 || !/;\s*base64\s*$/i.test(head)) refuse('is a data URL without base64');
   const label = head.slice('data:'.length).replace(/;.*/s, '').trim().toLowerCase();
@@ -97,11 +94,27 @@ export function dataUrlBytes(url: string, where: string, what: MediaKind = 'pict
     );
   const text = url.slice(comma + 1);
   if (text === '') refuse('holds no bytes');
-  if (!isBase64(text)) refuse('is not base64: it holds characters that base64 has not, or is cut off');
+  if (!isBase64(text)) {
+    const [, why, fix] = ALMOST.find(([pattern]) => pattern.test(text.slice(0, LOOKED_AT))) ?? [];
+    refuse(why ?? 'is not base64: it holds characters that base64 has not, or is cut off', fix);
+  }
   const bytes = Buffer.from(text, 'base64');
   checkLabel(label, bytes, where);
   return bytes;
 }
+
+/** Characters that show what a text is: a pattern of many would take a deep stack. */
+const LOOKED_AT = 4096;
+/** What tools write in place of base64 in one piece. */
+const ALMOST: readonly (readonly [pattern: RegExp, why: string, fix: string])[] = [
+  [
+    /^(?=.*\s)[A-Za-z0-9+/=\s]*$/s,
+    'is base64 with spaces or line ends in it',
+    'Leave them out: base64 -w0 FILE.',
+  ],
+  [/^(?=.*[_-])[A-Za-z0-9_=-]*$/, 'is base64url', 'Write + in place of - and / in place of _.'],
+  [/^(?=.*%)(?:[A-Za-z0-9+/=]|%[0-9A-Fa-f]{2})*$/, 'is percent-encoded', 'Leave +, / and = as they are.'],
+];
 
 /** With as many signs of padding as fill its last four characters up, or with none. */
 function isBase64(text: string): boolean {
