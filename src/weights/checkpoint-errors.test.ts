@@ -28,6 +28,7 @@ describe('errors', () => {
       { [INDEX_NAME]: index({ a: 'pytorch_model.bin' }) },
     ],
     ['a GGUF file', 'weights-gguf', /GGUF/, { 'model-q4.gguf': 'GGUF' }],
+    ['ONNX', 'weights-none', /model\.onnx is ONNX, which is not read/, { 'model.onnx': 'x' }],
     ['a training leftover only', 'weights-none', /no \*\.safetensors/, { 'training_args.bin': 'x' }],
     [
       'an absent shard',

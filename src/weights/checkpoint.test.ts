@@ -55,6 +55,8 @@ describe('Checkpoint', () => {
     [['l.trellis', 'l.suh', 'l.svh'], /EXL3/],
     [['l.codes', 'l.codebooks'], /AQLM/],
     [['l.Qidxs', 'l.SU'], /QuIP#/],
+    [['l.weight._data', 'l.weight._scale'], /quanto/],
+    [['l._weight_qdata', 'l._weight_scale'], /torchao/],
   ])('names the quantiser of %j', async (names, message) => {
     const tensors = Object.fromEntries(['a.weight', ...names].map((name) => [name, matrix]));
     const error = await openError({ 'model.safetensors': safetensors(tensors), 'config.json': {} });

@@ -15,6 +15,26 @@ export function isPickleName(name: string): boolean {
   return PICKLE_NAMES.test(name) && !NOT_WEIGHTS.test(name);
 }
 
+const OTHER_NAMES: readonly (readonly [ending: RegExp, format: string])[] = [
+  [/\.onnx(_data)?$/i, 'ONNX'],
+  [/\.h5$|\.ckpt\.(index|data-.*)$/i, 'TensorFlow'],
+  [/\.msgpack$/i, 'Flax'],
+  [/\.npz$/i, 'NumPy (npz)'],
+  [/\.ot$/i, 'rust-bert'],
+  [/\.(engine|plan)$/i, 'TensorRT'],
+  [/\.(mlpackage|mlmodel|mlmodelc)$/i, 'Core ML'],
+  [/\.(tflite|task|litertlm)$/i, 'LiteRT'],
+];
+
+/** The first file whose name says that it is in a format that is not read, with what that is. */
+export function otherFormat(names: readonly string[]): { name: string; format: string } | undefined {
+  for (const name of names) {
+    const format = OTHER_NAMES.find(([ending]) => ending.test(name))?.[1];
+    if (format !== undefined) return { name, format };
+  }
+  return undefined;
+}
+
 export function isGgufName(name: string): boolean {
   return /\.gguf$/i.test(name);
 }

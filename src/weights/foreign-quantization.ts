@@ -21,6 +21,8 @@ const ENDINGS: readonly (readonly [ending: RegExp, format: string])[] = [
   [/\.trellis$/, 'EXL3'],
   [/\.codebooks$/, 'AQLM'],
   [/\.Qidxs$/, 'QuIP#'],
+  [/\.weight\._(data|scale|shift)$/, 'quanto'],
+  [/[.:]_?weight_qdata$/, 'torchao'],
 ];
 
 /**

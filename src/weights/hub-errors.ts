@@ -5,7 +5,7 @@ import type { Environment } from './environment.js';
 import { isGgufName } from './foreign-formats.js';
 import type { HubConfig } from './hub-config.js';
 import { type HubId, parseHubId } from './hub-id.js';
-import { isPath, modelOfFile, nearbyFiles, nearbyModels } from './model-paths.js';
+import { isDeadLink, isPath, modelOfFile, nearbyFiles, nearbyModels } from './model-paths.js';
 import { storedAs } from './model-stores.js';
 
 const GIVE_A_MODEL =
@@ -43,6 +43,12 @@ export async function notAModel(argument: string, path: string, env?: Environmen
           `For a model of that name on the hub write ${hubId.id}${hubId.tag === undefined ? '' : `:${hubId.tag}`}@${hubId.revision}`,
         ]),
   ];
+  if (await isDeadLink(path))
+    return new KvantError('model-not-found', `${JSON.stringify(argument)} is a link that leads nowhere`, {
+      kind: 'not-found',
+      where: argument,
+      fix: 'Fetch the model again, or give the path of the files themselves.',
+    });
   const what = `there is no ${gguf ? 'file' : 'folder'} ${JSON.stringify(argument)}`;
   // Of what is written as a path, or nearly so, nobody asks whether it is a name on the hub.
   const plain = gguf || isPath(argument) || hubId !== undefined || near.length === 1;

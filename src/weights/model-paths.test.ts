@@ -2,7 +2,16 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { expandHome, hasParent, isPath, modelOfFile, modelsWithin, nearbyModels } from './model-paths.js';
+import { notAModel } from './hub-errors.js';
+import {
+  expandHome,
+  hasParent,
+  isPath,
+  modelOfFile,
+  modelsWithin,
+  nearbyFiles,
+  nearbyModels,
+} from './model-paths.js';
 
 let root: string;
 beforeAll(() => {
@@ -16,6 +25,17 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(root, { recursive: true }));
 const at = (path: string): string => join(root, path);
+
+it('says of a link that it leads nowhere, rather than that itself may have been meant', async () => {
+  for (const name of ['other/dead.gguf', 'other/dead']) {
+    symlinkSync(at('none'), at(name));
+    const { message, fix } = await notAModel(at(name), at(name));
+    expect(message).toContain('is a link that leads nowhere');
+    expect(fix).not.toContain('Did you mean');
+  }
+  writeFileSync(at('other/deed.gguf'), '');
+  expect(await nearbyFiles(at('other/dead.gguf'))).toEqual([at('other/deed.gguf')]);
+});
 
 describe('isPath', () => {
   it.each([

@@ -1,6 +1,6 @@
 /** Model arguments that are paths: told apart from names on the hub, and what was meant by one that leads nowhere. */
 
-import { readdir, stat } from 'node:fs/promises';
+import { lstat, readdir, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, dirname, join, parse } from 'node:path';
 import { closestName } from '../did-you-mean.js';
@@ -48,10 +48,16 @@ export async function nearbyModels(path: string): Promise<string[]> {
   return await modelsWithin(bare ? 'models' : dirname(path));
 }
 
+/** A link that leads nowhere, as caches have them whose files were removed or not fetched. */
+export async function isDeadLink(path: string): Promise<boolean> {
+  return (await lstat(path).catch(() => undefined))?.isSymbolicLink() === true;
+}
+
 /** GGUF files that may have been meant by a path that leads to none: the one that is spelled almost so, else those beside it. */
 export async function nearbyFiles(path: string): Promise<string[]> {
   const folder = dirname(path);
-  const names = (await readdir(folder).catch(() => [])).filter(isGgufName).sort();
+  const others = (await readdir(folder).catch(() => [])).filter((name) => name !== basename(path));
+  const names = others.filter(isGgufName).sort();
   const meant = closestName(basename(path), names);
   return (meant === undefined ? names.slice(0, MOST_NAMED) : [meant]).map((name) => join(folder, name));
 }

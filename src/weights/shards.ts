@@ -6,7 +6,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { basename, isAbsolute, join, posix, relative, resolve } from 'node:path';
 import { KvantError } from '../errors.js';
 import { readOptionalJsonFile } from './folder-files.js';
-import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
+import { ggufError, isGgufName, isPickleName, otherFormat, pickleError } from './foreign-formats.js';
 import { ggufModels, notAlone } from './gguf-files.js';
 import { modelsWithin } from './model-paths.js';
 
@@ -152,9 +152,15 @@ export function noWeights(
   const part = names.find(isGgufName);
   if (part !== undefined) return notAlone(join(where, part));
   const adapter = names.some((name) => name.startsWith('adapter') && name.endsWith('.safetensors'));
+  const other = otherFormat(names);
+  const none = `${where} holds no *.safetensors or *.gguf file`;
   return new KvantError(
     'weights-none',
-    adapter ? `${where} holds an adapter, not a model` : `${where} holds no *.safetensors or *.gguf file`,
+    adapter
+      ? `${where} holds an adapter, not a model`
+      : other === undefined
+        ? none
+        : `${none}: ${other.name} is ${other.format}, which is not read`,
     {
       kind: 'not-found',
       where,
