@@ -257,7 +257,6 @@ describe('hostile forms', () => {
       [{ format: 'Regex' }, 'format'],
       [{ multipleOf: 0.1234567, type: 'number' }, 'multipleOf'],
       [{ minProperties: 2 }, 'minProperties'],
-      [{ items: [{}] }, 'items'],
       [{ minimun: 1 }, 'minimun'],
       [{ oneOf: [{ multipleOf: 2 }, { multipleOf: 3 }] }, 'oneOf'],
     ] as const)
@@ -267,6 +266,20 @@ describe('hostile forms', () => {
       });
     expect(refusal(ofSchema({ minimun: 1 })).fix).toBe('Did you mean `minimum`?');
     expect(refusal(ofSchema({ type: 'object', maxLength: -1 })).message).toContain('#/maxLength');
+  });
+
+  it('counts as far as numbers go', () => {
+    const many = '9'.repeat(400);
+    for (const pattern of [`a{${many}}`, `a{3,${many}}`, `^a{${many},}$`])
+      expect(refusal(ofPattern(pattern)).code, pattern).toBe('grammar-too-large');
+    expect(refusal(ofPattern(`a{${many},2}`)).code).toBe('invalid-pattern');
+    expect(refusal(ofPattern('a{5}{2}')).code).toBe('invalid-pattern');
+    // A brace that is no count stands for itself, as JavaScript has it.
+    for (const text of ['a{', 'a{,3}', 'a{1', 'a{x}', 'a{1,2'])
+      expect([allows(ofPattern(text), text), new RegExp(`^(?:${text})$`).test(text)], text).toEqual([
+        true,
+        true,
+      ]);
   });
 
   it('takes what is large and can be done', () => {

@@ -134,15 +134,23 @@ class PatternParser {
   /** `{2}`, `{2,}` or `{2,5}`; null where a brace stands for itself. */
   #bounds(take: boolean): { min: number; max: number | null } | null {
     if (this.#next !== '{') return null;
-    const found = /^\{(\d{1,15})(,?)(\d{0,15})\}/.exec(
-      this.#characters.slice(this.#at, this.#at + 40).join(''),
-    );
-    if (found === null || (found[2] === '' && found[3] !== '')) return null;
-    if (take) this.#at += found[0].length;
-    const min = Number(found[1]);
-    const max = found[3] !== '' ? Number(found[3]) : found[2] === '' ? min : null;
+    const least = this.#digits(this.#at + 1);
+    let end = this.#at + 1 + least.length;
+    const open = this.#characters[end] === ',';
+    const most = open ? this.#digits(++end) : '';
+    end += most.length;
+    if (least === '' || this.#characters[end] !== '}') return null;
+    if (take) this.#at = end + 1;
+    const min = count(least);
+    const max = most !== '' ? count(most) : open ? null : min;
     if (max !== null && max < min) throw this.#invalid('a quantifier whose numbers are out of order');
     return { min, max };
+  }
+
+  #digits(from: number): string {
+    let end = from;
+    while (/^[0-9]$/.test(this.#characters[end] ?? '')) end++;
+    return this.#characters.slice(from, end).join('');
   }
 
   #atom(): PatternNode {
@@ -172,7 +180,8 @@ class PatternParser {
   #group(): PatternNode {
     if (++this.#depth > MAX_DEPTH) throw tooLarge(`nests groups more than ${MAX_DEPTH} deep`);
     if (this.#take('?')) {
-      if (this.#next === '=' || this.#next === '!') throw this.#unsupported('look-ahead');
+      if (this.#next === '=' || this.#next === '!')
+        throw this.#unsupported('look-ahead but at the beginning of all, as in ^(?!a)b');
       if (this.#take('<=') || this.#take('<!')) throw this.#unsupported('look-behind');
       if (this.#take('<') || this.#take('P<')) {
         while (this.#next !== undefined && this.#next !== '>') this.#at++;
@@ -311,3 +320,6 @@ function single(ranges: readonly CodePointRange[]): number | null {
   const [first] = ranges;
   return ranges.length === 1 && first![0] === first![1] ? first![0] : null;
 }
+
+/** What is more than can be counted is as good as without an end. */
+const count = (digits: string): number => Math.min(Number(digits), Number.MAX_SAFE_INTEGER);

@@ -2,8 +2,9 @@
 
 import { ANY_CODE_POINT } from './code-points.js';
 import { type Budget, checkSource } from './limits.js';
+import { splitLookAhead } from './look-ahead.js';
 import { type PatternNode, type PatternOptions, parsePattern } from './pattern.js';
-import { determinise, WordNfa, type Words } from './words.js';
+import { determinise, intersectWords, otherWords, WordNfa, type Words } from './words.js';
 
 /** By grammar: the patterns that have been read for it. */
 const known = new WeakMap<Budget, Map<string, Words>>();
@@ -34,6 +35,15 @@ export function regexWords(
 
 function readPattern(pattern: string, search: boolean, budget: Budget, options: PatternOptions): Words {
   checkSource(pattern);
+  const split = options.part === true ? null : splitLookAhead(pattern, search);
+  if (split !== null) {
+    let words = regexWords(split.rest, search, budget, options);
+    for (const { pattern: begin, isNot } of split.ahead) {
+      const begun = regexWords(`^(?:${begin})`, true, budget, options);
+      words = intersectWords(words, isNot ? otherWords(begun, budget) : begun, budget);
+    }
+    return words;
+  }
   const node = parsePattern(pattern, budget, options);
   const nfa = new WordNfa();
   const start = nfa.add();

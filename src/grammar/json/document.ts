@@ -2,6 +2,7 @@
 
 import { shown } from '../../printable.js';
 import { MAX_DEPTH, tooLarge } from '../limits.js';
+import { mayBeRewritten, memberOf, rewrite } from './older-drafts.js';
 import { invalidSchema, isSchema, type SchemaNode, type SchemaObject, unsupported } from './schema-nodes.js';
 
 /** Keywords whose value is a schema, a list of them, or schemas by name. */
@@ -37,10 +38,11 @@ export class SchemaDocument {
   /** Errors: `invalid-schema`, `grammar-too-large`. */
   constructor(root: unknown) {
     if (!isSchema(root)) throw invalidSchema('#', 'is no schema: an object, true or false');
-    this.root = { schema: root, pointer: '#' };
     refuseDepth(root);
-    this.#resources.set(NAMELESS, root);
-    this.#index(root, NAMELESS);
+    const own = mayBeRewritten(root);
+    this.root = { schema: own, pointer: '#' };
+    this.#resources.set(NAMELESS, own);
+    this.#index(own, NAMELESS);
   }
 
   /** Errors: `unsupported-schema` for what is not in this document, `invalid-schema` for a pointer to nothing. */
@@ -59,12 +61,9 @@ export class SchemaDocument {
     }
     let value: unknown = resource;
     let base = address;
-    for (const part of fragment.split('/').slice(1)) {
-      const name = part.replaceAll('~1', '/').replaceAll('~0', '~');
-      const inner =
-        typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-          ? (value as SchemaObject)[name]
-          : undefined;
+    const parts = fragment.split('/').map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+    for (let i = 1; i < parts.length; i++) {
+      const inner = memberOf(value, parts[i]!, parts[i + 1]);
       if (inner === undefined) throw wrong('where nothing is');
       value = inner;
       base = this.#bases.get(value) ?? base;
@@ -82,6 +81,7 @@ export class SchemaDocument {
     for (let next = todo.pop(); next !== undefined; next = todo.pop()) {
       const { schema } = next;
       if (!isSchema(schema) || typeof schema === 'boolean' || this.#bases.has(schema)) continue;
+      rewrite(schema);
       let { base } = next;
       const { $id = older ? schema.id : undefined, $anchor } = schema;
       // Drafts up to 4 write `id`, and "#name" for an anchor.

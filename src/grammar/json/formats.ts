@@ -126,6 +126,26 @@ export const FORMATS: Readonly<Record<string, string>> = {
   regex: REGEX,
 };
 
+const named = `[A-Za-z0-9._~!$&'()*+,;=:@-]|${ENCODED}`;
+const SHORT_LABELS = `${ALNUM}(-?${ALNUM})*(\\.${ALNUM}(-?${ALNUM})*){0,2}`;
+const SHORT_URI = `[A-Za-z][A-Za-z0-9+.]*:(//[A-Za-z0-9.-]+(:[0-9]+)?(/(${named}|/)*)?|(${named})+(/(${named}|/)*)?)(\\?(${named}|[/?])*)?(#(${named}|[/?])*)?`;
+const SHORT_EMAIL = `${ATOM}(\\.${ATOM})*@${SHORT_LABELS}`;
+
+/**
+ * Formats beside a greatest length: the places of an automaton times the length would be too many. These take some of what the formats do,
+ * with few places, up to `most` characters: no label of a host gets longer than it may be.
+ */
+export const SHORT_FORMATS: Readonly<Record<string, { readonly pattern: string; readonly most: number }>> = {
+  email: { pattern: SHORT_EMAIL, most: 64 },
+  'idn-email': { pattern: SHORT_EMAIL, most: 64 },
+  hostname: { pattern: SHORT_LABELS, most: 63 },
+  'idn-hostname': { pattern: SHORT_LABELS, most: 63 },
+  uri: { pattern: SHORT_URI, most: 255 },
+  iri: { pattern: SHORT_URI, most: 255 },
+  'uri-reference': { pattern: SHORT_URI, most: 255 },
+  'iri-reference': { pattern: SHORT_URI, most: 255 },
+};
+
 export const isFormat = (name: string): boolean => Object.hasOwn(FORMATS, name);
 
 /**

@@ -167,7 +167,7 @@ export function checkKeywords({ schema, pointer }: SchemaNode): void {
       throw unsupported(pointer, name, instead);
     }
     if (name === 'items' && Array.isArray(value))
-      throw unsupported(`${pointer}`, 'items', 'A list of them is of an older draft: write `prefixItems`.');
+      throw invalidSchema(pointer, 'has a list of `items` beside `prefixItems`');
     if (!KEYWORDS[name]!(value))
       throw invalidSchema(`${pointer}/${name}`, `has a value that \`${shown(name)}\` does not take`);
   }

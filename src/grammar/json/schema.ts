@@ -16,7 +16,7 @@ import { type Plain, requiredOf, typesOf, VALUE_TYPES, type ValueType } from './
 import { type SchemaNode, type SchemaObject, STRUCTURE, trusted, unsupported } from './schema-nodes.js';
 import type { SchemaValues } from './schema-values.js';
 import { checkStrict } from './strict.js';
-import { StringExpressions, stringWords } from './strings.js';
+import { StringExpressions, textWords } from './strings.js';
 import { ANY, anyRules, literal } from './terminals.js';
 import { Validator } from './validate.js';
 
@@ -142,7 +142,7 @@ class SchemaReader implements SchemaValues {
     }
     const types = typesOf(plain);
     const json = VALUE_TYPES.filter((type) => type !== 'string' && types.has(type));
-    const own = types.has('string') ? stringWords(plain, budget) : null;
+    const own = types.has('string') ? textWords(plain, budget) : null;
     const both = own === null || own === 'any' ? texts : intersectWords(own, texts, budget);
     return {
       json: json.length === 0 ? null : choice(...json.map((type) => this.#typed(plain, type))),

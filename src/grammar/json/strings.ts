@@ -14,14 +14,14 @@ import {
   wordsOfLength,
 } from '../words.js';
 
-import { FORMATS, formatMeant, isFormat } from './formats.js';
+import { FORMATS, formatMeant, isFormat, SHORT_FORMATS } from './formats.js';
 import { boundsOf, type Lengths, type Plain } from './plain.js';
 import { NOT_PATTERN, NOT_STRINGS, unsupported } from './schema-nodes.js';
 import type { SchemaValues } from './schema-values.js';
 import { ANY, FEW_STATES, stringOfLength } from './terminals.js';
 
 /** What patterns and formats leave; null where there are none. Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
-export function patternWords(plain: Plain, budget: Budget): Words | null {
+export function patternWords(plain: Plain, budget: Budget, formatOf = formatWords): Words | null {
   let words: Words | null = null;
   for (const { schema, pointer } of plain) {
     const { pattern, format } = schema as { pattern?: string; format?: string };
@@ -44,7 +44,7 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
       budget.leave(format);
       continue;
     }
-    put(formatWords(format, budget));
+    put(formatOf(format, budget));
   }
   return words;
 }
@@ -54,8 +54,29 @@ const FORMAT_STRINGS = new MadeOnce<string, { readonly string: Expression; reado
   new Map(),
 );
 
-const formatWords = (format: keyof typeof FORMATS, budget: Budget): Words =>
-  FORMAT_WORDS.get(format, budget, (own) => regexWords(FORMATS[format]!, false, own));
+function formatWords(format: string, budget: Budget): Words {
+  return FORMAT_WORDS.get(format, budget, (own) => regexWords(FORMATS[format]!, false, own));
+}
+
+const shortFormat = (format: string, budget: Budget): Words =>
+  regexWords(SHORT_FORMATS[format]?.pattern ?? FORMATS[format]!, false, budget);
+
+/**
+ * Strings as they are written: of the formats beside a greatest length some, else all. Null where anything may be.
+ * Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`.
+ */
+export function writtenWords(plain: Plain, budget: Budget): Words | null {
+  const { min, max } = boundsOf(plain, 'minLength', 'maxLength');
+  if (max !== null && max < min) return { edges: [[]], final: [false] };
+  const most = Math.min(
+    ...plain.map(({ schema }) => SHORT_FORMATS[String(schema.format)]?.most ?? Number.POSITIVE_INFINITY),
+  );
+  const isShort = max !== null && min <= most;
+  const words = patternWords(plain, budget, isShort ? shortFormat : formatWords);
+  if (words === null || (min === 0 && max === null)) return words;
+  const last = isShort ? Math.min(max, most) : max;
+  return intersectWords(words, wordsOfLength(min, last, budget), budget);
+}
 
 /** The format of a string of which nothing else is said; null where more is, or less. */
 function onlyFormat(plain: Plain): string | null {
@@ -79,6 +100,12 @@ export function stringWords(plain: Plain, budget: Budget): Words | 'any' {
   if (max !== null && max < min) return { edges: [[]], final: [false] };
   const lengths = wordsOfLength(min, max, budget);
   return words === null ? lengths : intersectWords(words, lengths, budget);
+}
+
+/** As `stringWords`, for a string that is written. */
+export function textWords(plain: Plain, budget: Budget): Words | 'any' {
+  const { min, max } = boundsOf(plain, 'minLength', 'maxLength');
+  return writtenWords(plain, budget) ?? (min === 0 && max === null ? 'any' : wordsOfLength(min, max, budget));
 }
 
 /**
@@ -120,13 +147,11 @@ export class StringExpressions {
       });
       return long ? this.#define('text', string) : string;
     }
-    const words = patternWords(plain, budget);
+    const words = writtenWords(plain, budget);
     if (words === null) return min === 0 && max === null ? rule(ANY.STRING) : stringOfLength(min, max);
-    const both =
-      min === 0 && max === null ? words : intersectWords(words, wordsOfLength(min, max, budget), budget);
-    if (hasNoWords(both)) return NOTHING;
-    const string = stringOf(both);
-    return both.edges.length > FEW_STATES ? this.#define('text', string) : string;
+    if (hasNoWords(words)) return NOTHING;
+    const string = stringOf(words);
+    return words.edges.length > FEW_STATES ? this.#define('text', string) : string;
   }
 }
 
