@@ -76,7 +76,10 @@ describe('decodeImage', () => {
       for (const name of ['jpeg-420', 'png', 'webp', 'gif']) {
         if (name === 'gif' && decoder === 'jsquash') continue;
         const bytes = bytesOf(name);
-        const ends = [bytes.length - 16];
+        const ends = [
+          bytes.length - 16,
+          ...(name === 'gif' ? [] : [12, 5, 4, 1].map((n) => bytes.length - n)),
+        ];
         for (let end = 0; end < bytes.length - 16; end += 397) ends.push(end);
         for (const end of ends)
           await expect(

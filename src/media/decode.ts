@@ -4,7 +4,7 @@
  */
 import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
-import { type ImageFormat, type ImageHeader, otherFormat, readImageHeader } from './image-header.js';
+import { hasEnd, type ImageFormat, type ImageHeader, otherFormat, readImageHeader } from './image-header.js';
 import { orientationOf } from './orientation.js';
 import { turnImage } from './turn.js';
 
@@ -74,6 +74,7 @@ export async function decodeImage(
 ): Promise<RgbImage> {
   const { maxPixels = MAX_IMAGE_PIXELS, background = 'white', decoder = 'auto' } = options;
   const header = checkImage(bytes, options, where);
+  if (!hasEnd(bytes, header.format)) throw broken(where, 'it is cut off');
   const sharp = decoder === 'jsquash' ? null : await loadSharp();
   if (sharp === null && decoder === 'sharp') throw missing(header.format, where);
   let raw: Raw;

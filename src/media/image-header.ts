@@ -94,6 +94,16 @@ export function jpegEnds(bytes: Uint8Array): boolean {
   return false;
 }
 
+/** Whether a PNG has its last chunk, and a WebP as many bytes as it says. Decoders that need no more of them differ in that. */
+export function hasEnd(bytes: Uint8Array, format: ImageFormat): boolean {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (format === 'webp') return bytes.length >= 8 && view.getUint32(4, true) + 8 <= bytes.length;
+  if (format !== 'png') return true;
+  for (let at = 8; at + 12 <= bytes.length; at += view.getUint32(at) + 12)
+    if (ascii(bytes, at + 4, at + 8) === 'IEND') return true;
+  return false;
+}
+
 /** Decoders make the picture as large as its first frame where that is larger than the screen it is said to lie on. */
 function gif(view: DataView): ImageHeader | 'broken' {
   const frame = firstGifFrame(view);
