@@ -58,6 +58,7 @@ export function ggufConfig(
   // Lists are made as long: what is stated has to be there.
   if (layers > storedBlocks || layers < 1)
     throw metadata.odd(at('block_count'), `the ${storedBlocks} blocks that the file holds, or fewer,`);
+  const asked = new Set<string>();
   const read: MetadataReader = {
     headDim,
     layers,
@@ -65,7 +66,10 @@ export function ggufConfig(
     heads,
     count: (key, min) => metadata.count(at(key), min),
     list: (key) => (typeof metadata.value(at(key)) === 'number' ? undefined : metadata.numbers(at(key))),
-    number: (key) => metadata.number(at(key)),
+    number: (key) => {
+      asked.add(key);
+      return metadata.number(at(key));
+    },
     text: (key) => metadata.text(at(key)),
     pattern: (key) => pattern(metadata, at(key)),
     flag: (key) => metadata.flag(at(key)),
@@ -107,7 +111,34 @@ export function ggufConfig(
     ...scaling(metadata, at, factors),
     ...endIds(metadata),
   };
-  return { architecture, config: { ...config, ...architecture.fields?.(read, config) } };
+  const own = architecture.fields?.(read, config);
+  refuseUnread(metadata, architecture.name, asked, headDim);
+  return { architecture, config: { ...config, ...own } };
+}
+
+/** Numbers that some architectures have, with what changes nothing: another one asks for what its family does not compute. */
+const NEUTRAL: Readonly<Record<string, readonly number[]>> = {
+  final_logit_softcapping: [0],
+  attn_logit_softcapping: [0],
+  router_logit_softcapping: [0],
+  'attention.value_scale': [1],
+  'rope.scaling.alpha': [0, 1],
+  num_loops: [1],
+};
+
+/** @param asked what the architecture reads */
+function refuseUnread(
+  metadata: GgufMetadata,
+  name: string,
+  asked: ReadonlySet<string>,
+  headDim: number,
+): void {
+  const usual = Math.fround(headDim ** -0.5);
+  for (const [key, neutral] of Object.entries({ ...NEUTRAL, 'attention.scale': [0, usual] })) {
+    const value = asked.has(key) ? undefined : metadata.number(`${name}.${key}`);
+    if (value !== undefined && !neutral.includes(Math.fround(value)))
+      throw unsupported(`${name}.${key}`, 'what this number says');
+  }
 }
 
 /** @throws KvantError `model-architecture-unknown` for another architecture, and for a file that is no model: an adapter, what sees */

@@ -169,6 +169,18 @@ describe('a GGUF file as a model', () => {
       'model-config-unsupported',
       /looks ahead/,
     ],
+    ...(
+      [
+        ['final_logit_softcapping', f32(30)],
+        ['attention.scale', f32(0.5)],
+        ['num_loops', u32(2)],
+      ] as const
+    ).map(([key, value]): [string, Record<string, Value>, string, RegExp] => [
+      `${key}, which a llama has not`,
+      { [`llama.${key}`]: value },
+      'model-config-unsupported',
+      /what this number says/,
+    ]),
     [
       'another base of the rotation where layers slide',
       { 'llama.rope.freq_base_swa': f32(5000) },
