@@ -93,7 +93,7 @@ export function buffersOf(c, q) {
   };
 }
 
-/** Queries as the kernel gets them: turned like the keys where those are. */
+/** Queries as the kernel gets them: rotated like the keys where those are. */
 export function queriesOf(c, sharp) {
   const { heads, headDim, key } = c.shape;
   const plain = normals(c.rows * heads * headDim, 99).map((v) => v * sharp);

@@ -5,7 +5,7 @@ import { arenaWord, f16, fillHashed } from '../webgpu-harness.mjs';
 import { bench, count } from './context.mjs';
 
 const { codeNumbers } = await built('device/webgpu/kernels/plane-codes.js');
-const { codesInRuns, liesTurned } = await built('device/webgpu/kernels/kv-formats/list.js');
+const { codesInRuns, isTransposed } = await built('device/webgpu/kernels/kv-formats/list.js');
 const { kvLayout, kvTables } = await built('device/webgpu/kernels/kv-layout.js');
 const { turboCodebook } = await built('device/turboquant/codebooks.js');
 const { turboRotation, unrotate } = await built('device/turboquant/rotation.js');
@@ -47,7 +47,7 @@ export class Side {
     const { format, place, layout } = this;
     const { headDim } = place;
     const first = row * layout.words;
-    if (liesTurned({ name: this.which === 'value' ? 'values' : 'keys', format, headDim })) {
+    if (isTransposed({ name: this.which === 'value' ? 'values' : 'keys', format, headDim })) {
       const numbers = codeNumbers(headDim, format.bits, this.which);
       // Of 16 vectors: four rows of words, of which each has four of them, a byte each, and two dims in that.
       const own = row % 16;

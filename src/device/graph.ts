@@ -311,7 +311,7 @@ export type Node =
       readonly out: Tensor;
     }
   /**
-   * The first `heads` heads of a row, each `headDim` wide, turned in pairs by angles of the row's own: `angles` `[rows, dims]` has the
+   * The first `heads` heads of a row, each `headDim` wide, rotated in pairs by angles of the row's own: `angles` `[rows, dims]` has the
    * cosines of `dims / 2` pairs, then their sines. What lies behind `dims` in a head, and behind the heads, stays. Pairs: RopeStyle.
    */
   | {

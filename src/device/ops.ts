@@ -281,7 +281,7 @@ export class Ops {
     return out;
   }
 
-  /** Heads turned by angles of each row's own: see graph.ts. */
+  /** Heads rotated by angles of each row's own: see graph.ts. */
   rotate(x: Tensor, angles: Tensor, options: RotateOptions): Tensor {
     const { heads, headDim, style } = options;
     checkRotate(x, angles, options);

@@ -171,7 +171,7 @@ class LayerSums {
     }
   }
 
-  /** The norm of a head; one that follows the rotation is made at its position and turned back. */
+  /** The norm of a head; one that follows the rotation is made at its position and rotated back. */
   #norm(x: Float64Array, side: 'q' | 'k', position: number | null): void {
     if (this.#norms === null) return;
     const { weight, eps } = this.#norms[side];

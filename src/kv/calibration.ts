@@ -11,7 +11,7 @@ import { type KvLosses, readKvLosses } from './losses.js';
 export interface KvCalibrationLayer {
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Mean of the keys, each turned back by its position. */
+  /** Mean of the keys, each rotated back by its position. */
   readonly mean: Float32Array;
   /** Key of the first token of a text, mean over the texts: unlike all others, and what queries look at most. */
   readonly first: Float32Array;

@@ -41,7 +41,7 @@ function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: numb
   return word * 32 + (pair < 15 ? (pair % 5) * 6 + field : 30 + (field & 1));
 }
 
-/** The same, from the first bit of the side on, of the vector that is `row` among all: values may lie turned. */
+/** The same, from the first bit of the side on, of the vector that is `row` among all: values may lie transposed. */
 export function sideBit(
   format: AffineKv | TurboKv,
   which: 'key' | 'value',

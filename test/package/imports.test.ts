@@ -39,7 +39,7 @@ const KNOWN: Readonly<Record<string, readonly string[]>> = {
   'the kernel floor: prefill attention by its way of reading values': [
     'device/webgpu/kernels/attend-prefill-codes.ts',
     'device/webgpu/kernels/attend-prefill-tiles.ts',
-    'device/webgpu/kernels/attend-prefill-turned.ts',
+    'device/webgpu/kernels/attend-prefill-transposed.ts',
   ],
   "a CPU's cache and the program that copies its blocks": [
     'device/cpu/block-program.ts',

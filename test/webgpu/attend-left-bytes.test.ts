@@ -177,7 +177,7 @@ describe('bytes that the merge leaves', () => {
       for (let row = 0; row < rows; row++)
         expect(rowOf(row).every(Number.isFinite), `row ${row}`).toBe(row !== SPOILT && row !== LOST);
       if (rows > LOST) expect(rowOf(LOST).every(Number.isNaN)).toBe(true);
-      // What is turned back spoils the whole head.
+      // What is rotated back spoils the whole head.
       const poisoned = c.value === 'turbo' ? headDim / (32 * pieces) : 1;
       expect(wrong).toBe((rows > SPOILT ? poisoned : 0) + (rows > LOST ? k / (32 * pieces) : 0));
       for (const buffer of [

@@ -15,7 +15,7 @@ import { LIMITS, record, stepOf } from '../devices/run.js';
 
 const TOKENS = 16;
 const KV_HEADS = 2;
-/** Runs of 32 codes alone, and with a shorter one behind; and values that lie turned. */
+/** Runs of 32 codes alone, and with a shorter one behind; and values that lie transposed. */
 const CASES: readonly (readonly [format: KvFormat, headDim: number])[] = [
   [turbo(2), 64],
   [turbo(3), 80],

@@ -83,7 +83,7 @@ export function normsOn(
 }
 
 /**
- * What a product of one row merges itself, of the attention before it: null where it does not. Values that have to be turned back, float-start
+ * What a product of one row merges itself, of the attention before it: null where it does not. Values that have to be rotated back, float-start
  * rows and windows are left to the launch of the merge.
  */
 export function mergeOf(

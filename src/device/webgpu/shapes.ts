@@ -17,7 +17,7 @@ export interface KvHead {
   readonly valueFirst: number | null;
 }
 
-/** A float tail: the newest positions of every sequence, its own included, as floats in a pool of their own, turned and centred as the others are. */
+/** A float tail: the newest positions of every sequence, its own included, as floats in a pool of their own, rotated and centred as the others are. */
 export interface KvTail {
   /** Positions, 256 at most: a token at position p sees (p − tokens, p] there, and what is before among the others. */
   readonly tokens: number;

@@ -9,7 +9,7 @@ import { scoreTile, widenKeys } from './attend-scores';
 import { addFloats1, addFloats2, addFloats6, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
 import { SIDE_VECTOR_BYTES } from '../kv-layout';
 import { TILE } from './kv';
-import { storeTurned } from './math';
+import { storeTransposed } from './math';
 
 /**
  * Scores and weighted sums of a split in f32: of floats, and of codes where f32 arithmetic is asked for. `row`: the first
@@ -90,7 +90,7 @@ export function addLatents(
 /** Four times four floats, rows 64 bytes apart, transposed. */
 // @ts-ignore: decorator
 @inline function turnFour(from: usize, to: usize): void {
-  storeTurned(v128.load(from), v128.load(from, 64), v128.load(from, 128), v128.load(from, 192), to, 64);
+  storeTransposed(v128.load(from), v128.load(from, 64), v128.load(from, 128), v128.load(from, 192), to, 64);
 }
 
 /** Weighted sums of V over `[a, b)` of the split into `splitSums`. */

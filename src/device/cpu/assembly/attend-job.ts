@@ -58,7 +58,7 @@ export let tileMeta: usize = 0;
 export let spare: usize = 0;
 export let plainScratch: usize = 0;
 export let valueScratch: usize = 0;
-// The mean of keys that was taken off them (KeyCentre of ../../graph.ts), 0 without; what it turns by; turned, of a unit's heads.
+// The mean of keys that was taken off them (KeyCentre of ../../graph.ts), 0 without; what it rotates by; rotated, of a unit's heads.
 export let keyMean: usize = 0;
 export let centreDims: u32 = 0;
 export let centreStyle: u32 = 0;

@@ -12,7 +12,7 @@
 
 /** Four vectors as the rows of a square; its columns are stored, `stride` bytes apart. */
 // @ts-ignore: decorator
-@inline export function storeTurned(a: v128, b: v128, c: v128, d: v128, to: usize, stride: usize): void {
+@inline export function storeTransposed(a: v128, b: v128, c: v128, d: v128, to: usize, stride: usize): void {
   const ab = v128.shuffle<i32>(a, b, 0, 4, 1, 5);
   const cd = v128.shuffle<i32>(c, d, 0, 4, 1, 5);
   const ba = v128.shuffle<i32>(a, b, 2, 6, 3, 7);

@@ -7,7 +7,7 @@
  *
  * Measured: docs/lab/2026-11-21-cpu.md.
  */
-import { madd, storeTurned } from './math';
+import { madd, storeTransposed } from './math';
 import { widenHalf } from './matmul-tiles';
 
 /** Rows from which widening pays. */
@@ -46,7 +46,7 @@ export function widenBlock(dtype: u32, w: usize, to: usize, cols: u32): void {
 export function besideEachOther(x0: usize, x1: usize, x2: usize, x3: usize, to: usize, cols: u32): void {
   const end = x0 + cols * 4;
   for (; x0 != end; x0 += 16, x1 += 16, x2 += 16, x3 += 16, to += 64) {
-    storeTurned(v128.load(x0), v128.load(x1), v128.load(x2), v128.load(x3), to, 16);
+    storeTransposed(v128.load(x0), v128.load(x1), v128.load(x2), v128.load(x3), to, 16);
   }
 }
 

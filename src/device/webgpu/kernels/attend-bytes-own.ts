@@ -1,6 +1,6 @@
 /**
  * Attention on matrices of bytes: lanes that have a position of a turn to themselves, with all four heads, in scores and in
- * weights: TurboQuant's keys of 3 bits, of which a lane takes whole ones, and values that lie turned. So what goes with a vector
+ * weights: TurboQuant's keys of 3 bits, of which a lane takes whole ones, and values that lie transposed. So what goes with a vector
  * need not be handed to other lanes.
  *
  * A lane has the two heads of `own_pair` first, then the others: so lanes four apart read sums from other banks, and each
@@ -9,12 +9,12 @@
 
 import type { AttendShape } from './attend.js';
 import { type BytesSide, COLUMNS, HEADS, MOST, ROUNDING, WEIGHT_STRIDE } from './attend-bytes-plan.js';
-import { turnedWords } from './attend-bytes-turned.js';
+import { transposedWords } from './attend-bytes-transposed.js';
 import { firstSeen } from './kv-head.js';
 
 /** Whether lanes have positions to themselves. */
 export function ownPositions(keys: BytesSide, values: BytesSide): boolean {
-  return keys.ownKey && keys.handedOn && values.turned;
+  return keys.ownKey && keys.handedOn && values.transposed;
 }
 
 /** Declares `own_pair`, and `end` of a lane's heads, of what the lanes of each head have in `most_end`. */
@@ -69,7 +69,7 @@ export function ownWeights(shape: AttendShape, values: BytesSide, scaled: boolea
     let others = subgroupShuffleXor(given, 4u);
     let left = select(kept, others, later_fours);
     let right = select(others, kept, later_fours);
-${turnedWords(values, 'later_eights', 8)}`;
+${transposedWords(values, 'later_eights', 8)}`;
 }
 
 /** The sums of weights, relative to the greatest of them, norm and all, which is to `scratchTops` what a greatest score is; `ln2`, as text. */

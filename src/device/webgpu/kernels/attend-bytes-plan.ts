@@ -18,7 +18,7 @@ import {
   PLANE_DIMS,
 } from './attend-planes.js';
 import { type WordWidth, wordType, wordWidth } from './attend-words.js';
-import { hasNorm, hasScales, liesTurned } from './kv-formats/list.js';
+import { hasNorm, hasScales, isTransposed } from './kv-formats/list.js';
 import { sideOf } from './kv-rows.js';
 
 export interface BytesConfig {
@@ -163,7 +163,7 @@ export interface BytesSide {
   /** How its words are mixed. */
   readonly mask: Masks;
   /** Words have four positions of a dim each (kv-layout.ts). */
-  readonly turned: boolean;
+  readonly transposed: boolean;
   /** The vector of position `t` of the split, of the turn `at`; `byLane`: in the block of the lane's own position. */
   readonly vector: (t: string, at: Turn, byLane?: boolean) => string;
   /** What goes with a vector, a word for each group, and the binding that reads it. */
@@ -213,7 +213,7 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     centre: byteCentre(format),
     // Bytes are mixed little, and the masks' registers would be too many.
     mask: format.bits === 8 ? literalMask : OPAQUE_MASKS.mask,
-    turned: liesTurned(side),
+    transposed: isTransposed(side),
     vector,
     metaType,
     handedOn: turbo,

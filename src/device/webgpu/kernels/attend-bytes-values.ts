@@ -1,4 +1,4 @@
-/** Attention on matrices of bytes: values turned, and the sums of them by weights, to `scratchSums`. */
+/** Attention on matrices of bytes: values transposed, and the sums of them by weights, to `scratchSums`. */
 
 import type { AttendShape } from './attend.js';
 import {
@@ -17,7 +17,13 @@ import {
   type Turn,
   VALUE_STRIDE,
 } from './attend-bytes-plan.js';
-import { firstTurned, TURNED_PLACE, turnedEnd, turnedLoads, turnedRounds } from './attend-bytes-turned.js';
+import {
+  firstTransposed,
+  TRANSPOSED_PLACE,
+  transposedEnd,
+  transposedLoads,
+  transposedRounds,
+} from './attend-bytes-transposed.js';
 import { byteWeights, lastWeights, scoreLoads } from './attend-bytes-weights.js';
 import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
@@ -39,7 +45,7 @@ const behind = ({ format }: BytesSide): number => (codesInRuns(format) ? 1 : 0);
 /** Registers of a piece: those of all its loads, or of one after the other. */
 const kept = (values: BytesSide): number => (directBits(values) ? 1 : values.loads);
 
-/** Whether words are turned as they are stored, so that a word of several codes for each byte is turned once. */
+/** Whether words are transposed as they are stored, so that a word of several codes for each byte is transposed once. */
 const directBits = ({ format }: BytesSide): boolean => hasScales(format) && [2, 4, 8].includes(format.bits);
 
 /** Statements that load a lane's pieces of the four positions of a word, `AT_ONCE` apart: loads `which` of each. */
@@ -72,7 +78,7 @@ function valueLoads(
 
 /** Declares what a turn of values needs, and loads the first. */
 export function firstValues(shape: AttendShape, values: BytesSide): string[] {
-  if (values.turned) return firstTurned(values);
+  if (values.transposed) return firstTransposed(values);
   const own = count(kept(values));
   const lines = count(4).flatMap((u) => own.map((i) => `  var v${u}_${i}: ${values.type};`));
   return [...lines, valueLoads(shape, values, 'zero', own)];
@@ -85,7 +91,7 @@ export function byteSums(shape: AttendShape, keys: BytesSide, values: BytesSide)
     lines.push(text);
   };
   for (const i of count(ROUNDS * TILES)) emit(`  var o${i} = Sum();`);
-  if (values.turned) emit(TURNED_PLACE);
+  if (values.transposed) emit(TRANSPOSED_PLACE);
   // Rows of the upper tile change places by fours, which keeps them off the banks of the lower.
   else
     emit(`  let upper = lane / 2u % 2u;
@@ -94,7 +100,7 @@ export function byteSums(shape: AttendShape, keys: BytesSide, values: BytesSide)
   let even = (row + upper * 4u) * ${VALUE_STRIDE}u + column;
   let odd_rows = (row + 4u - upper * 4u) * ${VALUE_STRIDE}u + column;
   let component = lane / ${PIECES}u % 4u;`);
-  const rounds = values.turned ? wholeRounds(values) : bytesRounds(shape, values);
+  const rounds = values.transposed ? wholeRounds(values) : bytesRounds(shape, values);
   const first = ROUNDS - behind(values);
   const carried = [...new Set(rounds.slice(first).flatMap(({ reads }) => reads))];
   for (const name of carried) emit(`  var kept_${name}: u32;`);
@@ -157,9 +163,9 @@ interface Round {
 }
 
 const wholeRounds = (values: BytesSide): Round[] =>
-  turnedRounds(values).map(({ free, ...round }) => ({
+  transposedRounds(values).map(({ free, ...round }) => ({
     ...round,
-    next: free ? turnedLoads(values, 'next') : null,
+    next: free ? transposedLoads(values, 'next') : null,
   }));
 
 function bytesRounds(shape: AttendShape, values: BytesSide): Round[] {
@@ -195,7 +201,7 @@ function piecedRounds({ headDim }: AttendShape, values: BytesSide): PiecedRound[
   if (directBits(values)) {
     const codes = 32 / bits;
     const mask = `0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`;
-    /** The round in which a load's words are turned, all at once. */
+    /** The round in which a load's words are transposed, all at once. */
     const byLoad = count(loads).map((i) => Math.floor((i * width * codes) / STORES));
     return count(ROUNDS).map((r) => ({
       reads: [],
@@ -215,8 +221,8 @@ function piecedRounds({ headDim }: AttendShape, values: BytesSide): PiecedRound[
     }));
   }
   if (codesInRuns(format)) {
-    // Planes are turned as they are stored: a byte of each has the bits of every fourth dim, of which a round makes bytes.
-    const turned = count(bits).map((b) => {
+    // Planes are transposed as they are stored: a byte of each has the bits of every fourth dim, of which a round makes bytes.
+    const transposed = count(bits).map((b) => {
       const [a, c, d, e] = count(4).map((u) => raw(u)(b)) as [string, string, string, string];
       return turnBytes(`y${b}_`, [a, c, d, e], masks);
     });
@@ -224,7 +230,7 @@ function piecedRounds({ headDim }: AttendShape, values: BytesSide): PiecedRound[
       const made = bytesText(format, headDim, PIECE, `x${r}`, (b) => `y${b}_${r}`, '0u', masks);
       return {
         reads: count(bits).map((b) => `y${b}_${r}`),
-        before: r === 0 ? [...turned, made.text] : [made.text],
+        before: r === 0 ? [...transposed, made.text] : [made.text],
         staged: made.words.map(({ name }) => name),
         free: r === 0 ? count(loads) : [],
       };
@@ -256,7 +262,7 @@ function piecedRounds({ headDim }: AttendShape, values: BytesSide): PiecedRound[
 
 /** The sums through `area` and out: a lane has a dim of each tile, and two heads. */
 function endText(shape: AttendShape, values: BytesSide): string[] {
-  if (values.turned) return turnedEnd(shape, values);
+  if (values.transposed) return transposedEnd(shape, values);
   const { heads, kvHeads, headDim } = shape;
   const { groups, unit } = values;
   const group = heads / kvHeads;

@@ -16,7 +16,7 @@ import {
   type Turn,
   WEIGHT_STRIDE,
 } from './attend-bytes-plan.js';
-import { TURNED_LANES, turnedWeights } from './attend-bytes-turned.js';
+import { TRANSPOSED_LANES, transposedWeights } from './attend-bytes-transposed.js';
 import { count } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { hasScales } from './kv-formats/list.js';
@@ -80,8 +80,8 @@ export function firstWeights(shape: AttendShape, keys: BytesSide, values: BytesS
   for (const b of count(values.handedOn ? 1 : BLOCKS)) lines.push(`  var wm${b}: ${values.metaType};`);
   lines.push(
     scoreLoads(values, 'zero'),
-    ...(values.turned
-      ? [TURNED_LANES]
+    ...(values.transposed
+      ? [TRANSPOSED_LANES]
       : [
           `  let kept_from = 8u - lane / 16u * 8u;
   let kept_to = 256u >> kept_from;
@@ -96,10 +96,10 @@ export function firstWeights(shape: AttendShape, keys: BytesSide, values: BytesS
 /**
  * The weights of a turn as matrices `weightsG`. A lane has two positions, 16 apart, of two heads; a word of a matrix has four, 8
  * apart, whose other two the lane half a subgroup away has: the lower one makes the word of high bytes, the upper one that of
- * low ones. Words of turned values have four positions of a block (`turnedWeights`).
+ * low ones. Words of transposed values have four positions of a block (`transposedWeights`).
  */
 export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
-  const { groups, format, centre, turned } = values;
+  const { groups, format, centre, transposed } = values;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
@@ -143,14 +143,14 @@ export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSi
         const n = `n${h}_${g}`;
         const integer = values.handedOn ? '' : ` * integer${g}.${own}`;
         emit(`    let ${n} = bitcast<vec2<u32>>(e${h} * scale${g}${integer} + ${ROUNDING});`);
-        if (turned) continue;
+        if (transposed) continue;
         emit(`    let ${n}_planes = ((${n}.x & 0xffffu) | (${n}.y << 16u)) ^ 0x00800080u;
     let ${n}_kept = (${n}_planes >> kept_from) & 0x00ff00ffu;
     let part${h}_${g} = (${n}_planes >> (8u - kept_from)) & 0x00ff00ffu;
     let ${n}_word = ${n}_kept * kept_to + subgroupShuffleXor(part${h}_${g}, 16u) * given_to;`);
       }
     }
-    if (turned) emit(turnedWeights(values));
+    if (transposed) emit(transposedWeights(values));
   }
 }
 

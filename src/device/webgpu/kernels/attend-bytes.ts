@@ -14,8 +14,8 @@
  * scales and biases are applied to the sums, of every affine group by itself. Two lanes share a position, or a dim: each reads
  * the sums of two heads there as one vector; or a lane has a position to itself (attend-bytes-own.ts).
  *
- * Keys are staged as bytes, token by token; values turned, dim by dim, four tokens to a word, which they are made here or as they
- * are stored (attend-bytes-turned.ts): matrices of bytes are loaded fast only where the bytes that are summed lie together, and from workgroup memory. What goes with the codes is bound
+ * Keys are staged as bytes, token by token; values transposed, dim by dim, four tokens to a word, which they are made here or as they
+ * are stored (attend-bytes-transposed.ts): matrices of bytes are loaded fast only where the bytes that are summed lie together, and from workgroup memory. What goes with the codes is bound
  * once more as what it is (`keys_metas`), one load a position.
  *
  * Loops with products of matrices are kept loops (rolled.ts), for a layer's kernels do not fit into an instruction cache
@@ -58,7 +58,7 @@ export function bytesStage(shape: AttendShape): Stage {
   const { metaHeads } = sideOf(hasNorm(key) ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
   // Planes take more registers: the first values are fetched when scores are joined, not while they are.
-  const late = codesInRuns(shape.value) && !values.turned;
+  const late = codesInRuns(shape.value) && !values.transposed;
   const lines = [
     `enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -85,7 +85,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${[keys, values].some(({ mask }) => mask === OPAQUE_MASKS.mask) ? OPAQUE_MASKS.text : ''}
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}
   ${low === null ? '' : `let low = ${low};\n  ${unseenItem(shape, `${split}u`)}`}
-  ${values.turned ? queryLoads(shape, keys).join('\n') : ''}
+  ${values.transposed ? queryLoads(shape, keys).join('\n') : ''}
   // What stands here makes the vector's index of a position when it is added, modulo 2³², and that of its norms.
   if (lane < ${blocks}u) {
     let block = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(lane, reach / ${blockTokens}u)];
@@ -93,7 +93,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   }
   workgroupBarrier();`,
     // On its way while blocks are looked up, or, where that was slower, with the first keys.
-    ...(values.turned ? [] : queryLoads(shape, keys)),
+    ...(values.transposed ? [] : queryLoads(shape, keys)),
     ...firstKeys(shape, keys, values),
     ...byteQueries(shape, keys, values),
     ...byteScores(shape, keys, values),

@@ -7,9 +7,9 @@ import type { DecodeWalk } from './attend-decode-walk.js';
 import { PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, type Pair, unpackPairs } from './attend-unpack.js';
 import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
-import { codesInRuns, hasNorm, hasScales, liesTurned } from './kv-formats/list.js';
+import { codesInRuns, hasNorm, hasScales, isTransposed } from './kv-formats/list.js';
 import type { KvSideSpec } from './kv-formats/side.js';
-import { TURNED_TOKENS } from './kv-formats/turbo-layout.js';
+import { TRANSPOSED_TOKENS } from './kv-formats/turbo-layout.js';
 import { firstSeen } from './kv-head.js';
 import { sideOf } from './kv-rows.js';
 
@@ -17,7 +17,7 @@ import { sideOf } from './kv-rows.js';
 export interface DecodeSide extends KvSideSpec<'keys' | 'values'> {
   readonly quantised: boolean;
   /** Four positions of a pair of dims lie in a word, and a lane's piece is some dims of four positions. */
-  readonly turned: boolean;
+  readonly transposed: boolean;
   /** Dims, and words, of a lane; lanes that share a vector; vectors that the workgroup takes at once. */
   readonly dims: number;
   readonly words: number;
@@ -36,7 +36,7 @@ export interface DecodeSide extends KvSideSpec<'keys' | 'values'> {
   /** Word that holds the norms of position `c`, of this head and its neighbour. */
   readonly normAt: string;
   readonly word: (at: string) => string;
-  /** A lane's pairs from variables `PREFIX_0` …, and statements before them; not of turned values. */
+  /** A lane's pairs from variables `PREFIX_0` …, and statements before them; not of transposed values. */
   readonly pairs: (prefix: string) => { readonly text: string; readonly pairs: Pair[] };
 }
 
@@ -121,15 +121,15 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
 
 /** A lane's part of the vector of position `c` into `NAME_0` …, and for keys what goes with it into `NAMEm`. */
 function loadText(shape: AttendShape, side: DecodeSide, name: string, c: string): string[] {
-  const { format, layout, quantised, turned, halved, width, loads, lanes, dims, words } = side;
+  const { format, layout, quantised, transposed, halved, width, loads, lanes, dims, words } = side;
   const lane = `lid % ${lanes}u${halved ? ' / 2u' : ''}`;
   // Floats of a lane of K come in pieces that lie apart, so that the lanes of a key read side by side.
   const apart = side.name === 'keys' && !quantised;
-  // Of turned values the lanes of a tile read it from end to end. Any position of it gives its address: where one is seen, all are in
+  // Of transposed values the lanes of a tile read it from end to end. Any position of it gives its address: where one is seen, all are in
   // its block.
-  const tile = (layout.words * TURNED_TOKENS) / words;
-  const first = turned
-    ? `row / ${TURNED_TOKENS}u * ${tile}u + lid % ${tile}u`
+  const tile = (layout.words * TRANSPOSED_TOKENS) / words;
+  const first = transposed
+    ? `row / ${TRANSPOSED_TOKENS}u * ${tile}u + lid % ${tile}u`
     : `row * ${layout.words / width}u + ${apart ? lane : `${lane} * ${loads}u`}`;
   const lines = [
     `    { let c = ${c}; ${entryText(shape)} let row = ${side.row};`,
@@ -188,8 +188,8 @@ function decodeSide(
   const { kvHeads, blockTokens, rows, headDim } = shape;
   const side = sideOf(name, shape);
   const { format, layout } = side;
-  const turned = liesTurned(side);
-  const halved = codesInRuns(format) && !turned && dims < PLANE_DIMS;
+  const transposed = isTransposed(side);
+  const halved = codesInRuns(format) && !transposed && dims < PLANE_DIMS;
   const words = (layout.words * tokens * (halved ? PLANE_DIMS : dims)) / headDim;
   const width = wordWidth(layout.words, words);
   const lanes = headDim / dims;
@@ -199,7 +199,7 @@ function decodeSide(
   return {
     ...side,
     quantised: !isFloatKv(format),
-    turned,
+    transposed,
     dims,
     words,
     lanes,
@@ -209,8 +209,8 @@ function decodeSide(
     width,
     type: wordType(width),
     positionOf: (base) =>
-      turned
-        ? `${base} + lid / ${(lanes * TURNED_TOKENS) / tokens}u * ${TURNED_TOKENS}u + lid / ${lanes}u % ${TURNED_TOKENS / tokens}u`
+      transposed
+        ? `${base} + lid / ${(lanes * TRANSPOSED_TOKENS) / tokens}u * ${TRANSPOSED_TOKENS}u + lid / ${lanes}u % ${TRANSPOSED_TOKENS / tokens}u`
         : `${base} + lid / ${lanes}u`,
     row: `(entry${turbo ? '.x' : ''} + c${less(base * kvHeads)})`,
     normAt: `${layout.metaAt}u + (entry.y + c${less(base * layout.metaHeads)})`,

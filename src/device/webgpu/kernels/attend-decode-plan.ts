@@ -6,10 +6,10 @@ import { affineGroups } from '../../kv-formats/affine.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { hasBytes, PLANE_DIMS } from './attend-planes.js';
-import { bookCopies, bookEntries, TURNED_DIMS } from './attend-unpack.js';
-import { codesInRuns, hasNorm, hasScales, liesTurned, unpacksWords } from './kv-formats/list.js';
+import { bookCopies, bookEntries, TRANSPOSED_DIMS } from './attend-unpack.js';
+import { codesInRuns, hasNorm, hasScales, isTransposed, unpacksWords } from './kv-formats/list.js';
 import type { KvSideSpec } from './kv-formats/side.js';
-import { TURNED_POSITIONS, TURNED_TOKENS } from './kv-formats/turbo-layout.js';
+import { TRANSPOSED_POSITIONS, TRANSPOSED_TOKENS } from './kv-formats/turbo-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface DecodeConfig {
@@ -39,7 +39,7 @@ export interface DecodePlan {
   readonly keyLanes: number;
   readonly valueDims: number;
   readonly valueLanes: number;
-  /** Positions of a lane's piece of V: several of turned values. */
+  /** Positions of a lane's piece of V: several of transposed values. */
   readonly valueTokens: number;
   readonly valueUnroll: number;
   readonly split: number;
@@ -57,8 +57,8 @@ function leastDims(format: KvFormat): number {
   return { 2: 16, 3: 32, 4: 8, 5: 32, 6: 16, 8: 4 }[format.bits];
 }
 
-/** Dims of a lane's piece of turned values: it is four words, one load. */
-const TURNED_PIECE = 4 * TURNED_DIMS;
+/** Dims of a lane's piece of transposed values: it is four words, one load. */
+const TRANSPOSED_PIECE = 4 * TRANSPOSED_DIMS;
 
 /** Dims of K of a lane that heads of more than 256 take at least, to have a key in one subgroup. */
 function wideDims({ headDim }: AttendShape, { subgroupSize }: DecodeConfig): number {
@@ -69,7 +69,7 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
   const { key, value, headDim } = shape;
   const group = shape.heads / shape.kvHeads;
   const dot = hasBytes(key) && config.dot !== false;
-  const turned = liesTurned({ name: 'values', format: value, headDim });
+  const transposed = isTransposed({ name: 'values', format: value, headDim });
   const keyDims =
     config.keyDims ??
     (isFloatKv(key)
@@ -80,8 +80,8 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
     config.valueDims ??
     (isFloatKv(value)
       ? 8
-      : turned
-        ? TURNED_PIECE
+      : transposed
+        ? TRANSPOSED_PIECE
         : codesInRuns(value)
           ? PLANE_DIMS / (group <= 4 ? 1 : 2)
           : Math.max(leastDims(value), group <= 4 ? 16 : 8));
@@ -106,7 +106,7 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
     keyLanes: headDim / keyDims,
     valueDims,
     valueLanes,
-    valueTokens: turned ? TURNED_POSITIONS.length : 1,
+    valueTokens: transposed ? TRANSPOSED_POSITIONS.length : 1,
     valueUnroll: config.valueUnroll ?? config.unroll,
     split,
     valueGroups,
@@ -131,8 +131,8 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
   const valuesAtOnce = (threads / valueLanes) * valueTokens;
   const whole = (side: KvSideSpec, dims: number): boolean => {
     const { format, layout, name } = side;
-    // Of turned values all lanes have to have whole tiles.
-    if (liesTurned(side)) return dims === TURNED_PIECE && valuesAtOnce % TURNED_TOKENS === 0;
+    // Of transposed values all lanes have to have whole tiles.
+    if (isTransposed(side)) return dims === TRANSPOSED_PIECE && valuesAtOnce % TRANSPOSED_TOKENS === 0;
     // Of V two lanes may share a run of planes.
     if (name === 'values' && codesInRuns(format) && dims === PLANE_DIMS / 2)
       return headDim % PLANE_DIMS === 0;

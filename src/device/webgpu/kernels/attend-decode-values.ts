@@ -3,11 +3,11 @@
 import { type DecodeFrame, eachOf, entryText } from './attend-decode-frame.js';
 import { turnOf, walkText } from './attend-decode-walk.js';
 import { byteUnit } from './attend-planes.js';
-import { bookEntries, centreOf, turnedPairs } from './attend-unpack.js';
+import { bookEntries, centreOf, transposedPairs } from './attend-unpack.js';
 import { count, isUnseen, LOWEST, wordOf } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { hasNorm, hasScales } from './kv-formats/list.js';
-import { TURNED_POSITIONS } from './kv-formats/turbo-layout.js';
+import { TRANSPOSED_POSITIONS } from './kv-formats/turbo-layout.js';
 import { partialAt, partialNames } from './kv-head.js';
 import { rolledBound } from './rolled.js';
 import { acrossLanes } from './subgroup-sums.js';
@@ -127,7 +127,7 @@ function decodeSoftmax(frame: DecodeFrame): string[] {
  * their way meanwhile.
  */
 export function decodeSums(frame: DecodeFrame): string[] {
-  return frame.values.turned ? turnedSums(frame) : pairSums(frame);
+  return frame.values.transposed ? transposedSums(frame) : pairSums(frame);
 }
 
 /** A pair of a piece is two dims of one position. */
@@ -169,14 +169,14 @@ function pairSums(frame: DecodeFrame): string[] {
 }
 
 /** A pair is two positions of one dim: both of it go to the same sum. */
-function turnedSums(frame: DecodeFrame): string[] {
+function transposedSums(frame: DecodeFrame): string[] {
   const { group, vec, values, valueWalk } = frame;
   const vectors = group / vec;
   const use = (u: number, base: string): string[] => {
-    const { text, pairs } = turnedPairs(`v${u}`, values.words, (i) => wordOf(`v${u}`, values.width, i));
+    const { text, pairs } = transposedPairs(`v${u}`, values.words, (i) => wordOf(`v${u}`, values.width, i));
     return [
       `    let c = ${values.positionOf(base)};`,
-      ...TURNED_POSITIONS.flatMap((t) =>
+      ...TRANSPOSED_POSITIONS.flatMap((t) =>
         count(vectors).map((i) => `    let t${t}w${i} = cells[(c + ${t}u) * ${vectors}u + ${i}u];`),
       ),
       text,

@@ -256,12 +256,12 @@ export function tileWorkgroups(capabilities: Capabilities, shape: AttendShape): 
   return config === null ? 0 : shape.kvHeads * planPrefill(shape, config).rowBlocks;
 }
 
-/** Tiles whole and in parts; TurboQuant's values are turned back last. */
+/** Tiles whole and in parts; TurboQuant's values are rotated back last. */
 export function prefillKernel(shape: AttendShape, config: PrefillConfig): Kernel {
   const { rows, rowBlocks } = planPrefill(shape, config);
-  const turned = codecOf(shape.value).rotation(shape.value, shape.headDim) !== null;
-  // What is still to be turned is f32.
-  const own = turned ? { ...shape, outHanded: false } : shape;
+  const rotated = codecOf(shape.value).rotation(shape.value, shape.headDim) !== null;
+  // What is still to be rotated is f32.
+  const own = rotated ? { ...shape, outHanded: false } : shape;
   const { tail, only } = shape.rows;
   if (only === 'tail') return { stages: [prefillStage(shape, config)] };
   const stages = [
@@ -270,7 +270,7 @@ export function prefillKernel(shape: AttendShape, config: PrefillConfig): Kernel
     mergePartsStage(own, rows, rowBlocks),
   ];
   // Of rows with a tail that is done where the two are put together.
-  if (turned && tail === undefined) stages.push(turnStage(shape));
+  if (rotated && tail === undefined) stages.push(turnStage(shape));
   return { stages, scratch: partScratch(shape, rows) };
 }
 

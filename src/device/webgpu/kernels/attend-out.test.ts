@@ -69,13 +69,13 @@ const CASES: readonly Case[] = [
     slices: 4,
     window: 300,
   },
-  { name: 'TurboQuant, turned as it is merged', key: turbo(3), value: turbo(4), slices: 4 },
-  { name: 'TurboQuant, turned by a matrix', key: turbo(3), value: turbo(4), headDim: 80 },
+  { name: 'TurboQuant, rotated as it is merged', key: turbo(3), value: turbo(4), slices: 4 },
+  { name: 'TurboQuant, rotated by a matrix', key: turbo(3), value: turbo(4), headDim: 80 },
   { name: 'rows of two kinds', key: turbo(4), value: turbo(2), floatStart: true },
   { name: 'numbers that no half holds', key: F16, value: F32, huge: 1e6 },
   { name: 'tiles on matrices', key: F16, value: F16, headDim: 8, tiles: 'whole' },
   { name: 'tiles on matrices, in parts', key: F16, value: F16, headDim: 8, tiles: 'parts' },
-  { name: 'tiles on matrices, turned after', key: turbo(3), value: turbo(4), headDim: 8, tiles: 'parts' },
+  { name: 'tiles on matrices, rotated after', key: turbo(3), value: turbo(4), headDim: 8, tiles: 'parts' },
 ];
 
 /**

@@ -40,7 +40,7 @@ export function byteUnit(format: KvFormat, headDim: number, side: KvSide): numbe
 }
 
 /**
- * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold; not of values that lie turned. Of TurboQuant's codes a
+ * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold; not of values that lie transposed. Of TurboQuant's codes a
  * lane may make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which.
  */
 export function bytesText(

@@ -4,10 +4,10 @@ import { isFloatKv } from '../../kv.js';
 import type { AttendShape } from './attend.js';
 import { codedTiles } from './attend-prefill-codes.js';
 import type { TileSizes } from './attend-prefill-plan.js';
-import { turnedTiles } from './attend-prefill-turned.js';
+import { transposedTiles } from './attend-prefill-transposed.js';
 import { count } from './attend-words.js';
 import { cacheType, readerText } from './kv-format.js';
-import { codecOf, liesTurned } from './kv-formats/list.js';
+import { codecOf, isTransposed } from './kv-formats/list.js';
 import type { KvSideSpec } from './kv-formats/side.js';
 import { sideOf } from './kv-rows.js';
 
@@ -49,7 +49,7 @@ export function tileSide(shape: AttendShape, c: TileSizes, name: 'keys' | 'value
   };
   const side = sideOf(name, shape);
   if (isFloatKv(side.format)) return halfTiles(shape, c, name, places);
-  const coded = liesTurned(side) ? turnedTiles : codedTiles;
+  const coded = isTransposed(side) ? transposedTiles : codedTiles;
   return coded(shape, c, side, places) ?? wordTiles(shape, c, side, places);
 }
 

@@ -15,7 +15,7 @@
  * Matrices are loaded and stored at addresses of 16 bytes, and WGSL lays workgroup variables side by side by the size
  * of their elements: so every one of them is a multiple of 16 bytes long, or those after it are read askew.
  *
- * Measured on an H200 against queries loaded again for every tile, V turned in staging and scalar staging: all slower.
+ * Measured on an H200 against queries loaded again for every tile, V transposed in staging and scalar staging: all slower.
  */
 
 import type { Binding, Stage } from '../kernel.js';

@@ -1,4 +1,4 @@
-/** The merge of the partials that a row's splits left, and what it ends with: turned back, divided, written. */
+/** The merge of the partials that a row's splits left, and what it ends with: rotated back, divided, written. */
 
 import { type Binding, declareBindings, Params, type Stage, spread } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
@@ -71,7 +71,7 @@ export const reduceLanes = (headDim: number): number => Math.ceil(headDim / 4 / 
 /**
  * Merges the partials of items. One workgroup a (token, head), a thread for four dims and one of `slices` runs of the
  * partials; one slice merges them strictly in order. Rows of both kinds come here, and rows of quantised blocks alone
- * are turned back. @param left the bytes that it leaves, or null where it leaves what the shape says
+ * are rotated back. @param left the bytes that it leaves, or null where it leaves what the shape says
  */
 export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | null = null): Stage {
   const { heads, kvHeads, headDim, window, rows } = shape;

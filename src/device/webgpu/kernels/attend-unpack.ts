@@ -16,7 +16,7 @@ import { isFloatKv } from '../../kv.js';
 import { bytesText, codeField, hasBytes, OPAQUE_MASKS, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
 import { hasNorm, hasScales } from './kv-formats/list.js';
-import { TURNED_POSITIONS } from './kv-formats/turbo-layout.js';
+import { TRANSPOSED_POSITIONS } from './kv-formats/turbo-layout.js';
 
 export interface Pair {
   /** Expression of an `H`, or of two f32. */
@@ -163,10 +163,10 @@ function bytePair(word: string, i: 0 | 1): string {
   return `(halves_((${low} & 0x00ff00ffu) | 0x64006400u) - H(1152.0))`;
 }
 
-/** Dims of a word of turned values (kv-layout.ts). */
-export const TURNED_DIMS = 2;
+/** Dims of a word of transposed values (kv-layout.ts). */
+export const TRANSPOSED_DIMS = 2;
 
-export interface TurnedPair {
+export interface TransposedPair {
   /** Expression of an `H`. */
   readonly value: string;
   readonly dim: number;
@@ -174,21 +174,21 @@ export interface TurnedPair {
   readonly positions: readonly [number, number];
 }
 
-/** As `unpackPairs`, of so many words of turned values: a pair is two positions of one dim. */
-export function turnedPairs(
+/** As `unpackPairs`, of so many words of transposed values: a pair is two positions of one dim. */
+export function transposedPairs(
   name: string,
   words: number,
   word: (i: number) => string,
-): { readonly text: string; readonly pairs: TurnedPair[] } {
+): { readonly text: string; readonly pairs: TransposedPair[] } {
   const own = count(words).map((w) => `${name}s${w}_`);
   return {
     text: own.map((made, w) => sixteenCentroids(made, word(w), OPAQUE_MASKS.mask)).join('\n'),
     pairs: own.flatMap((made, w) =>
-      count(TURNED_DIMS).flatMap((high) =>
+      count(TRANSPOSED_DIMS).flatMap((high) =>
         ([0, 1] as const).map((i) => ({
           value: bytePair(`${made}${high}`, i),
-          dim: TURNED_DIMS * w + high,
-          positions: [TURNED_POSITIONS[i], TURNED_POSITIONS[i + 2]!] as const,
+          dim: TRANSPOSED_DIMS * w + high,
+          positions: [TRANSPOSED_POSITIONS[i], TRANSPOSED_POSITIONS[i + 2]!] as const,
         })),
       ),
     ),

@@ -25,7 +25,7 @@ export function shownText(quad: string, whole = 'whole'): string {
  * Statement that turns `v`, elements `4 quad …` of the head that is in `whole`; those from `2 · pairs` on stay.
  * `angle`: cos and sin of a pair, from its index.
  */
-export function turnedText(quad: string, pairs: string, angle: (pair: string) => string): string {
+export function rotatedText(quad: string, pairs: string, angle: (pair: string) => string): string {
   return `for (var e = 0u; e < 4u; e++) {
         let i = ${quad} * 4u + e;
         if (i < 2u * ${pairs}) { v[e] = rotated(i, ${angle('pair_of(i)')}); }
@@ -35,14 +35,14 @@ export function turnedText(quad: string, pairs: string, angle: (pair: string) =>
 /**
  * The same by vectors, where halves of a head rotate with each other and are whole vectors: `pairs` is a multiple of 4, `rope` is
  * bound as vectors, of two pairs, and `whole` is an array of them. `angles`: statements that make `cosines` and `sines` of
- * vector `lid` at `position`; `turned`: those that turn `v`, in uniform control flow, where `turns` says so.
+ * vector `lid` at `position`; `rotated`: those that turn `v`, in uniform control flow, where `turns` says so.
  */
 export function vectorTurnText(
   pairs: string,
   position: string,
   turns: string,
   whole = 'whole',
-): { readonly angles: string; readonly turned: string } {
+): { readonly angles: string; readonly rotated: string } {
   return {
     angles: `let half = ${pairs} / 4u;
   let second = lid >= half;
@@ -55,7 +55,7 @@ export function vectorTurnText(
   let cx = vec4<f32>(coarse0.xz, coarse1.xz); let cy = vec4<f32>(coarse0.yw, coarse1.yw);
   let cosines = cx * fx - cy * fy;
   let sines = cy * fx + cx * fy;`,
-    turned: `${whole}[lid] = v;
+    rotated: `${whole}[lid] = v;
     workgroupBarrier();
     if (${turns} && lid < 2u * half) {
       let a = ${whole}[low];

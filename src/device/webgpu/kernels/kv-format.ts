@@ -2,12 +2,12 @@
 
 import type { KvFormat } from '../../kv.js';
 import type { Params } from '../kernel.js';
-import { codecOf, liesTurned } from './kv-formats/list.js';
+import { codecOf, isTransposed } from './kv-formats/list.js';
 import type { KvSideNumbers, KvSideSpec } from './kv-formats/side.js';
 
 /** A side as kernels see it that store vectors. */
 export function storedSide<Name extends string>(side: KvSideSpec<Name>): KvSideSpec<Name> {
-  return liesTurned(side) ? { ...side, atomic: true } : side;
+  return isTransposed(side) ? { ...side, atomic: true } : side;
 }
 
 /** Store type of a side's buffer. */

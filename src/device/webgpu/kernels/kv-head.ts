@@ -1,7 +1,7 @@
 /**
  * A float head on the GPU: the first positions of every sequence, as floats at the end of the buffer that the others' codes are in.
  * They lie as what is behind them does, centred, scaled and rotated, but not quantised: so one query meets both, and sums of values
- * are turned back together.
+ * are rotated back together.
  *
  * Prompts read both in one kernel. Of a row with one token in the step the head is an item of its own, of a launch that the others do
  * not wait for; the reduce takes what it leaves first.

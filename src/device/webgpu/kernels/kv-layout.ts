@@ -20,7 +20,7 @@
  *   field's top bit, bit i of code 24 + e or 28 + e. A last run of 8, 16 or 24 codes has a word for every eight, and zeros in
  *   those bits.
  *
- * Values of 4 bits at head_dim 128 (code-fields.ts) lie turned, for it is positions that they are summed over: of 16 positions,
+ * Values of 4 bits at head_dim 128 (code-fields.ts) lie transposed, for it is positions that they are summed over: of 16 positions,
  * `[4, headDim / 2]` words, of which word (p, i) has dims 2 i, below, and 2 i + 1 of positions p, p + 4, p + 8 and p + 12, a byte
  * each. So a word has four tokens, and what stores one changes its byte alone (kv-store.ts).
  */

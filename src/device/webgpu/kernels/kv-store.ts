@@ -1,6 +1,6 @@
 /**
  * WGSL that stores a K or V vector: held by the threads of a workgroup, four elements each, quantised in workgroup
- * memory and written word by word, each word by one thread; values that lie turned byte by byte, for their words are of several
+ * memory and written word by word, each word by one thread; values that lie transposed byte by byte, for their words are of several
  * vectors. What is written depends on the vector alone.
  */
 

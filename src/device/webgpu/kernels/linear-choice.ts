@@ -105,10 +105,10 @@ export function linearKey(shape: LinearShape): string {
 
 function appendKey(append: RopeAppendShape): string {
   const { heads, kvHeads, headDim, key, value, normEps, rope, queryGrowth: growth } = append;
-  const turned = rope === null ? '' : ` ${rope.style}${rope.dims}${rope.axes === undefined ? '' : ' axes'}`;
+  const rotated = rope === null ? '' : ` ${rope.style}${rope.dims}${rope.axes === undefined ? '' : ' axes'}`;
   const norm = normEps === null ? '' : ' norm';
   const grown = growth == null ? '' : ` grown ${growth.beta}/${growth.every}`;
-  return `append ${heads}/${kvHeads}x${headDim}${norm}${turned}${grown} ${kvFormatName(key)} ${kvFormatName(value)}`;
+  return `append ${heads}/${kvHeads}x${headDim}${norm}${rotated}${grown} ${kvFormatName(key)} ${kvFormatName(value)}`;
 }
 
 /** A choice in short: family and sizes, unique among the choices for a shape. */

@@ -11,7 +11,7 @@ import { isFloatKv } from '../../kv.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_ROTARY_WGSL, STEP_WGSL } from '../step-buffer.js';
 import { f32Literal } from './f32-literal.js';
-import { axesWgsl, growthText, headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
+import { axesWgsl, growthText, headNormText, rotatedText, rotationWgsl, shownText } from './head-turn.js';
 import { cacheElement, KV_WGSL } from './kv-format.js';
 import { floatStoreText } from './kv-formats/float.js';
 import type { GemvConfig } from './linear-gemv-plan.js';
@@ -154,12 +154,12 @@ ${rope?.axes === undefined ? '' : `${STEP_ROTARY_WGSL}${axesWgsl(rope.axes)}\n`}
     ${shownText('quad')}
   }
   workgroupBarrier();`;
-  const turned =
+  const rotated =
     rope === null
       ? ''
       : `
   if (active_ && turns) {
-      ${turnedText('quad', `${rope.dims / 2}u`, (pair) => `turns_[${pair} - part * ${pairs}u]`)}
+      ${rotatedText('quad', `${rope.dims / 2}u`, (pair) => `turns_[${pair} - part * ${pairs}u]`)}
   }`;
   const grown =
     growth == null ? '' : ` * ${growthText('token.z', f32Literal(growth.beta), `${growth.every}u`)}`;
@@ -195,7 +195,7 @@ ${sum}
   workgroupBarrier();
   let active_ = lid < ${rows / 4}u;
   let quad = element_(part, select(0u, lid * 4u, active_)) / 4u;
-  var v = vec4<f32>(${[0, 1, 2, 3].map((e) => `whole[quad * 4u + ${e}u]`).join(', ')});${normed}${turned}
+  var v = vec4<f32>(${[0, 1, 2, 3].map((e) => `whole[quad * 4u + ${e}u]`).join(', ')});${normed}${rotated}
   if (active_) {
     if (head < ${heads}u) {
       out[head * ${vectors}u + quad] = v${grown};

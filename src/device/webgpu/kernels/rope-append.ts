@@ -12,9 +12,9 @@ import {
   axesWgsl,
   growthText,
   headNormText,
+  rotatedText,
   rotationWgsl,
   shownText,
-  turnedText,
   vectorTurnText,
 } from './head-turn.js';
 import { KV_WGSL, sideNumbers, sideType, storedSide } from './kv-format.js';
@@ -36,7 +36,7 @@ export const tailRole = (name: 'keys' | 'values'): 'tailKeys' | 'tailValues' =>
  * Roles: step, qkv, tables, headNorms (q then k, with norms; scales of keys, of queries and the centre of keys, with a centre), rope (fine then coarse, with rope), out, keys, values:
  * with the uniform no more than any WebGPU device binds. Where q, k and v lie in slices of K (`sliced`), these, and the bias if
  * there is one, take the place of qkv. Of a float tail it has keys and values alone, which go to tailKeys and tailValues as floats,
- * turned as the shape's formats are; keys and values are bound where these have tables for that, and out is not.
+ * rotated as the shape's formats are; keys and values are bound where these have tables for that, and out is not.
  */
 export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
@@ -133,12 +133,12 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const rotate =
     rope === null
       ? ''
-      : (vectorTurn?.turned ??
+      : (vectorTurn?.rotated ??
         `
     ${shownText('lid', whole)}
     workgroupBarrier();
     if (!is_v && active_) {
-      ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, ${rope.axes === undefined ? 'token.z' : `places[axis_of(${pair})]`})`)}
+      ${rotatedText('lid', text.pairs, (pair) => `angle_of(${pair}, ${rope.axes === undefined ? 'token.z' : `places[axis_of(${pair})]`})`)}
     }
     workgroupBarrier();`);
   const grow = queryGrowth === null ? '' : `v = v * ${growthText('token.z', text.beta, text.every)};`;

@@ -7,7 +7,7 @@ import { affineCodec } from './affine.js';
 import type { KvCodec } from './codec.js';
 import { floatCodec } from './float.js';
 import { turboCodec } from './turbo.js';
-import { turboInRuns, turboLiesTurned } from './turbo-layout.js';
+import { turboInRuns, turboIsTransposed } from './turbo-layout.js';
 
 export const WEBGPU_KV_CODECS: KvCodec[] = [floatCodec, affineCodec, turboCodec];
 
@@ -42,16 +42,16 @@ export function unpacksWords(format: KvFormat): boolean {
 }
 
 /** Whether a side is values whose words have four positions of a pair of dims. */
-export function liesTurned(side: {
+export function isTransposed(side: {
   readonly name: string;
   readonly format: KvFormat;
   readonly headDim: number;
 }): boolean {
   const { name, format, headDim } = side;
-  return hasNorm(format) && turboLiesTurned(format, name, headDim);
+  return hasNorm(format) && turboIsTransposed(format, name, headDim);
 }
 
-/** Codes are numbers, laid in runs of 32 if they do not lie turned. */
+/** Codes are numbers, laid in runs of 32 if they do not lie transposed. */
 export function codesInRuns(format: KvFormat): boolean {
   return hasNorm(format) && turboInRuns(format);
 }

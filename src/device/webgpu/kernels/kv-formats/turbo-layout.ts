@@ -19,21 +19,21 @@ export function tableOffsets(
   return { signs: 0, matrix: headDim, centroids, midpoints: centroids + 2 ** bits };
 }
 
-/** Positions that words of turned values share out: so many vectors, side by side. */
-export const TURNED_TOKENS = 16;
+/** Positions that words of transposed values share out: so many vectors, side by side. */
+export const TRANSPOSED_TOKENS = 16;
 
-/** Of the positions of a word of turned values, by its bytes from the lowest on: how far behind the first. */
-export const TURNED_POSITIONS = [0, 4, 8, 12] as const;
+/** Of the positions of a word of transposed values, by its bytes from the lowest on: how far behind the first. */
+export const TRANSPOSED_POSITIONS = [0, 4, 8, 12] as const;
 
 /** Whether words of these values have four positions of a pair of dims. */
-export function turboLiesTurned(format: TurboKv, name: string, headDim: number): boolean {
+export function turboIsTransposed(format: TurboKv, name: string, headDim: number): boolean {
   return name === 'values' && computesSixteen(headDim, format.bits, 'value');
 }
 
-/** WGSL: of position `t`, as text, u32, the bits below its byte in a word of turned values. */
-export const turnedShift = (t: string): string => `((${t} & 12u) * 2u)`;
+/** WGSL: of position `t`, as text, u32, the bits below its byte in a word of transposed values. */
+export const transposedShift = (t: string): string => `((${t} & 12u) * 2u)`;
 
-/** Codes are numbers, laid in runs of 32 if they do not lie turned. */
+/** Codes are numbers, laid in runs of 32 if they do not lie transposed. */
 export function turboInRuns({ bits }: Pick<TurboKv, 'bits'>): boolean {
   return bits <= 4;
 }

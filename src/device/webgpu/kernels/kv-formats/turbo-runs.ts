@@ -1,9 +1,9 @@
-/** WGSL of TurboQuant's codes of 2, 3 and 4 bits: in runs of 32, or turned (kv-layout.ts). */
+/** WGSL of TurboQuant's codes of 2, 3 and 4 bits: in runs of 32, or transposed (kv-layout.ts). */
 
 import { FIELD_BITS } from '../code-fields.js';
 import { rolledBound } from '../rolled.js';
 import type { KvSideSpec } from './side.js';
-import { TURNED_TOKENS, turnedShift } from './turbo-layout.js';
+import { TRANSPOSED_TOKENS, transposedShift } from './turbo-layout.js';
 
 /** Statements that fill `codes` with codes `4 vec …` of the vector whose words begin at `first`. */
 export function runsCodesText(name: string, bits: number, headDim: number): string {
@@ -31,15 +31,15 @@ export function runsCodesText(name: string, bits: number, headDim: number): stri
   return lines.join('\n  ');
 }
 
-/** The same of values that lie turned, of vector `vector`. */
-export function turnedCodesText({
+/** The same of values that lie transposed, of vector `vector`. */
+export function transposedCodesText({
   name,
   headDim,
   layout,
 }: Pick<KvSideSpec, 'name' | 'headDim' | 'layout'>): string {
-  return `let own = vector % ${TURNED_TOKENS}u;
+  return `let own = vector % ${TRANSPOSED_TOKENS}u;
   let at = (vector - own) * ${layout.words}u + own % 4u * ${headDim / 2}u + vec * 2u;
-  let pairs = vec2<u32>(${name}[at], ${name}[at + 1u]) >> vec2<u32>(${turnedShift('own')});
+  let pairs = vec2<u32>(${name}[at], ${name}[at + 1u]) >> vec2<u32>(${transposedShift('own')});
   codes = (pairs.xxyy >> vec4<u32>(0u, 4u, 0u, 4u)) & vec4<u32>(15u);`;
 }
 
@@ -101,10 +101,10 @@ export function spreadCodes(own: string): string {
 }
 
 /**
- * Statements that store turned values: thread `lid` the bytes of its four dims, in two words, whose other bytes are other
+ * Statements that store transposed values: thread `lid` the bytes of its four dims, in two words, whose other bytes are other
  * positions', which other workgroups may be storing. The barrier is for the norms, which one thread stores behind it.
  */
-export function turnedStoreText(
+export function transposedStoreText(
   { name, headDim, layout }: Pick<KvSideSpec, 'name' | 'headDim' | 'layout'>,
   vector: string,
   here: string,
@@ -112,8 +112,8 @@ export function turnedStoreText(
 ): string {
   return `workgroupBarrier();
       if (${here}lid < ${headDim / 4}u) {
-        let place = token_at % ${TURNED_TOKENS}u;
-        let shift = ${turnedShift('place')};
+        let place = token_at % ${TRANSPOSED_TOKENS}u;
+        let shift = ${transposedShift('place')};
         let to = (${vector} - place) * ${layout.words}u + place % 4u * ${headDim / 2}u + lid * 2u;
         let four = eights_${own}[lid / 8u][lid / 4u % 2u][lid % 4u];
         let pair = vec2<u32>(four | (four >> 4u), (four >> 16u) | (four >> 20u)) & vec2<u32>(255u);

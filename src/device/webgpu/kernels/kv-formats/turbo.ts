@@ -7,14 +7,14 @@ import { rolledBound } from '../rolled.js';
 import { codesRoom, streamCodesText, streamWordText } from './code-stream.js';
 import type { KvCodec, SideOf, StoreContext, StorePlan, StoreText } from './codec.js';
 import { type KvSideNumbers, readerHead, signsText, tableWord, vectorText } from './side.js';
-import { tableOffsets, turboInRuns, turboLiesTurned } from './turbo-layout.js';
+import { tableOffsets, turboInRuns, turboIsTransposed } from './turbo-layout.js';
 import {
   numberText,
   runsCodesText,
   runsWordText,
   spreadCodes,
-  turnedCodesText,
-  turnedStoreText,
+  transposedCodesText,
+  transposedStoreText,
 } from './turbo-runs.js';
 
 type Side = SideOf<TurboKv>;
@@ -64,7 +64,7 @@ ${readerHead(name, n)}
 
 function codesText(side: Side): string {
   const { name, format, headDim } = side;
-  if (turboLiesTurned(format, name, headDim)) return turnedCodesText(side);
+  if (turboIsTransposed(format, name, headDim)) return transposedCodesText(side);
   return turboInRuns(format) ? runsCodesText(name, format.bits, headDim) : streamCodesText(name, format.bits);
 }
 
@@ -94,9 +94,9 @@ function storeTurbo(side: Side, n: KvSideNumbers, { plan, put }: StoreContext): 
   const vectors = headDim / 4;
   const vector = vectorText(n);
   const here = plan.heads === 1 ? '' : 'here && ';
-  const turned = turboLiesTurned(format, name, headDim);
-  const pack = turned
-    ? turnedStoreText(side, vector, here, own)
+  const transposed = turboIsTransposed(format, name, headDim);
+  const pack = transposed
+    ? transposedStoreText(side, vector, here, own)
     : `workgroupBarrier();
       for (var j = lid; ${here}j < ${layout.words}u; j += ${lanes}u) {
         ${put(`${vector} * ${layout.words}u + j`, `${name}_word(j, groups)`)}
@@ -119,7 +119,7 @@ function storeTurbo(side: Side, n: KvSideNumbers, { plan, put }: StoreContext): 
   });
   return {
     declarations: inRuns
-      ? turned
+      ? transposed
         ? ''
         : runsWordText(name, bits, headDim, own)
       : streamWordText(name, bits, own, codesRoom(lanes)),

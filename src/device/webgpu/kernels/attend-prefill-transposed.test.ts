@@ -64,7 +64,7 @@ const CASES: readonly Case[] = [
   ),
 ];
 
-/** What a tile of keys in fields and of values that lie turned is staged as, halves as f32 (emulate-matrices.ts): the products have a test of their own. */
+/** What a tile of keys in fields and of values that lie transposed is staged as, halves as f32 (emulate-matrices.ts): the products have a test of their own. */
 describe('TurboQuant 4 at head_dim 128 in tiles', () => {
   let device: WebGpuDevice;
   let raw: GPUDevice;

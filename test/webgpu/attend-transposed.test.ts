@@ -1,4 +1,4 @@
-/** Attention of decode over values that lie turned, by the kernel of few workgroups, against float64. */
+/** Attention of decode over values that lie transposed, by the kernel of few workgroups, against float64. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type AttentionCase, AttentionBench as Bench } from '../devices/attention-bench.js';
@@ -25,7 +25,7 @@ const STEPS: readonly (readonly [slots: number[], lengths: number[]])[] = [
 
 const base = { headDim: 128, rope: null, value: turbo(4) } as const;
 
-describe.each(specs)('turned values on $name', (spec) => {
+describe.each(specs)('transposed values on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

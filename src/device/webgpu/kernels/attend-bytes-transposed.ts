@@ -1,5 +1,5 @@
 /**
- * Attention on matrices of bytes: values that lie turned (kv-layout.ts), four positions of a dim to a word as matrices on the
+ * Attention on matrices of bytes: values that lie transposed (kv-layout.ts), four positions of a dim to a word as matrices on the
  * left have them. A lane has, of 16 positions, the four words of eight dims each; of every word a round stages two dims, of all
  * 16 positions at once. So nothing is left to exchange between words, and what is stored goes in vectors of 16 bytes.
  */
@@ -19,7 +19,7 @@ import {
 import { mixed, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
-import { TURNED_TOKENS } from './kv-formats/turbo-layout.js';
+import { TRANSPOSED_TOKENS } from './kv-formats/turbo-layout.js';
 
 /** Lanes that share positions; and dims that each has of them, those of a vector of 16 bytes. */
 const SHARERS = 16;
@@ -27,19 +27,19 @@ const DIMS = 8;
 /** Words of such a vector, of two dims: a round each. */
 const WORDS = 4;
 /** Groups of four positions of a lane. */
-const FOURS = TURNED_TOKENS / 4;
+const FOURS = TRANSPOSED_TOKENS / 4;
 
 const component = (round: number): string => 'xyzw'[round]!;
 
 /** Declares what a turn of values needs, and loads the first. */
-export function firstTurned(values: BytesSide): string[] {
-  return [...count(FOURS).map((u) => `  var v${u}: ${values.type};`), turnedLoads(values, 'zero')];
+export function firstTransposed(values: BytesSide): string[] {
+  return [...count(FOURS).map((u) => `  var v${u}: ${values.type};`), transposedLoads(values, 'zero')];
 }
 
 /** Statements that load a lane's words. */
-export function turnedLoads(values: BytesSide, at: Turn): string {
+export function transposedLoads(values: BytesSide, at: Turn): string {
   return [
-    `    { let t = ${startOf(at)} + lane / ${SHARERS}u * ${TURNED_TOKENS}u;
+    `    { let t = ${startOf(at)} + lane / ${SHARERS}u * ${TRANSPOSED_TOKENS}u;
       let a = ${values.vector('t', at, true)} * ${values.stride}u + lane % ${SHARERS}u;`,
     ...count(FOURS).map((u) => `      v${u} = values[a + ${u * SHARERS}u];`),
     '    }',
@@ -47,12 +47,12 @@ export function turnedLoads(values: BytesSide, at: Turn): string {
 }
 
 /** Statement that declares where a lane stores: a row of a tile has a dim of every lane of the same positions. */
-export const TURNED_PLACE = `  let to_values = lane % ${SHARERS}u * ${VALUE_STRIDE}u + lane / ${SHARERS}u;`;
+export const TRANSPOSED_PLACE = `  let to_values = lane % ${SHARERS}u * ${VALUE_STRIDE}u + lane / ${SHARERS}u;`;
 
 /** Words of the last round by names of their own: it comes in the next turn, when others are on their way. */
 const LATE = count(FOURS).map((u) => `late${u}`);
 
-export interface TurnedRound {
+export interface TransposedRound {
   /** Words of an earlier round that it reads. */
   readonly reads: readonly string[];
   /** Statements that come before the stores, and the stores. */
@@ -62,7 +62,7 @@ export interface TurnedRound {
   readonly free: boolean;
 }
 
-export function turnedRounds({ mask }: BytesSide): TurnedRound[] {
+export function transposedRounds({ mask }: BytesSide): TransposedRound[] {
   return count(WORDS).map((r) => {
     const late = r === WORDS - 1;
     const raw = (u: number): string => (late ? LATE[u]! : `v${u}.${component(r)}`);
@@ -84,7 +84,7 @@ export function turnedRounds({ mask }: BytesSide): TurnedRound[] {
 }
 
 /** Statement that declares which lane of those one is that exchange weights. */
-export const TURNED_LANES = `  let later_sixteens = lane >= 16u;
+export const TRANSPOSED_LANES = `  let later_sixteens = lane >= 16u;
   let later_eights = (lane & 8u) != 0u;`;
 
 /**
@@ -92,7 +92,7 @@ export const TURNED_LANES = `  let later_sixteens = lane >= 16u;
  * and 128 of a position of either block. Four lanes have the four positions of a word, in either block: each gives the weights
  * of the block that is not its own, then the plane of bytes that is not.
  */
-export function turnedWeights(values: BytesSide): string {
+export function transposedWeights(values: BytesSide): string {
   const both = (b: number): string => {
     const own = 'xy'[b];
     return `let both${b} = ((n0_0.${own} & 0xffffu) | (n1_0.${own} << 16u)) ^ 0x00800080u;`;
@@ -103,14 +103,14 @@ export function turnedWeights(values: BytesSide): string {
     let others = subgroupShuffleXor(given, 8u);
     let left = select(both0, others, later_eights);
     let right = select(others, both1, later_eights);
-${turnedWords(values, 'later_sixteens', 16)}`;
+${transposedWords(values, 'later_sixteens', 16)}`;
 }
 
 /**
  * Statements that make them of `left` and `right`, two heads' weights at two positions of a word, four apart: the lane `bit` away has
  * the other two, `later` if they come before a lane's own.
  */
-export function turnedWords({ mask }: BytesSide, later: string, bit: number): string {
+export function transposedWords({ mask }: BytesSide, later: string, bit: number): string {
   return `    let low_bytes = ${mixed('left', '(right << 8u)', mask(8))};
     let high_bytes = ${mixed('(left >> 8u)', 'right', mask(8))};
     let handed = select(low_bytes, high_bytes, ${later});
@@ -122,7 +122,7 @@ export function turnedWords({ mask }: BytesSide, later: string, bit: number): st
 }
 
 /** The sums `oI`, of round I / 2 and tile I % 2, through `area` and out: a lane has eight dims of two heads. */
-export function turnedEnd({ heads, kvHeads, headDim }: AttendShape, { unit }: BytesSide): string[] {
+export function transposedEnd({ heads, kvHeads, headDim }: AttendShape, { unit }: BytesSide): string[] {
   const group = heads / kvHeads;
   const vectors = headDim / 4;
   const lines = [
