@@ -7,6 +7,7 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createCpuDevice } from '../../src/device/cpu/index.js';
 import { bool, f32, string, u32, type Value } from '../setup/gguf-writer.js';
 import { type Conversion, convert, type Fields, rope } from './gguf-convert.js';
 import { createReferenceDevice } from './reference-device.js';
@@ -330,3 +331,24 @@ describe('families from GGUF files, in float64', () => {
     await expectPublished(device, model, conversion.fixture);
   });
 });
+
+it.each(['llama-bias', 'gemma2'])(
+  '%s has the same bits where q, k and v are one, on the CPU',
+  async (fixture) => {
+    const conversion = CASES.find((one) => one.fixture === fixture)!;
+    const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % 60);
+    await using device = await createCpuDevice({ threads: 2 });
+    const [one, other] = await Promise.all(
+      [false, true].map(async (fused) => {
+        const path = join(scratch, `${fixture}-${fused}.gguf`);
+        await convert({ ...conversion, fused }, path);
+        await using runner = await Runner.create(device, await loadFolder(path, device), {
+          context: 128,
+          chunk: 48,
+        });
+        return (await runner.generate(prompt, 4)).logits;
+      }),
+    );
+    expect(one).toEqual(other);
+  },
+);
