@@ -214,7 +214,7 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
       : flags.prompt === '-'
         ? await readText('-')
         : (flags.prompt ?? '');
-  const pictures = (flags.image ?? []).map(readPicture);
+  const pictures = (flags.image ?? []).map(localPicture);
   const start: ReadRequest['start'] = (engine, sampling) => {
     if (flags.raw) return engine.generate({ ...sampling, prompt });
     if (!engine.info.model.hasChatTemplate) {
@@ -265,4 +265,14 @@ function readTemplateOptions(flags: GenerateFlags): Record<string, unknown> {
     });
   }
   return { ...(flags.thinking === false ? { enable_thinking: false } : {}), ...given };
+}
+
+/** Nothing is fetched here. Errors: `image-url-not-allowed`, those of {@link readPicture}. */
+function localPicture(name: string): NamedPicture {
+  if (!/^https?:/i.test(name)) return readPicture(name);
+  throw new KvantError('image-url-not-allowed', `${name} is on the network; --image takes files.`, {
+    kind: 'invalid-request',
+    where: '--image',
+    fix: 'Save the picture, and give its file.',
+  });
 }

@@ -1,5 +1,6 @@
 /** Pictures that a command line or a chat names by their files. */
 import { readFileSync, statSync } from 'node:fs';
+import { dataUrlBytes } from '../engine/vision/picture-bytes.js';
 import { KvantError } from '../errors.js';
 import { checkImage, checkImageBytes } from '../media/decode.js';
 
@@ -11,11 +12,15 @@ export interface NamedPicture {
 }
 
 /**
- * A picture as far as its header tells, before a model is loaded or asked. A URL is for the engine to judge.
+ * A picture as far as its header tells, before a model is loaded or asked. A URL with `http:`, `https:` or `file:` is for the engine to judge.
  *
- * @throws KvantError `image-unreadable`, and those of {@link checkImage}; `where` is the name
+ * @throws KvantError `image-unreadable`, those of {@link checkImage} and {@link dataUrlBytes}; `where` is the name
  */
 export function readPicture(name: string): NamedPicture {
+  if (/^data:/i.test(name)) {
+    checkImage(dataUrlBytes(name, 'The data URL'), {}, 'The data URL');
+    return { name: 'The data URL', image: name };
+  }
   if (/^[a-z][a-z0-9+.-]+:/i.test(name)) return { name, image: name };
   const found = statSync(name, { throwIfNoEntry: false });
   if (found?.isFile() !== true)

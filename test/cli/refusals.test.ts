@@ -52,6 +52,18 @@ const REFUSED = [
     /^error docs is no plain file\. \[image-unreadable\]\nfix /,
   ],
   [
+    'a picture of the network',
+    ['generate', 'models/demo-vision', '--prompt', 'a', '--image', 'https://example.com/a.png'],
+    2,
+    /^error https:\/\/example\.com\/a\.png is on the network; .*\[image-url-not-allowed\]\nfix /,
+  ],
+  [
+    'a data URL that is no picture',
+    ['generate', 'models/demo-vision', '--prompt', 'a', '--image', 'data:image/png;base64,AAAA'],
+    2,
+    /^error The data URL is no picture that kvant knows\. \[unsupported-image\]\nfix /,
+  ],
+  [
     'a context beyond the model',
     ['generate', demo, '--device', 'cpu', '--max-context', '999999', '--prompt', 'a'],
     2,
