@@ -1,3 +1,4 @@
+/** Errors of the CPU device. */
 import { KvantError } from '../../errors.js';
 
 export function outOfMemory(message: string, cause?: unknown): KvantError {
