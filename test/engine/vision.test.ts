@@ -119,6 +119,18 @@ describe('demo-vision', () => {
       },
     ];
     expect(await answer(own as never)).toEqual(cases[0]!.continuation_ids);
+    // Empty, or given away.
+    const [given, buffer] = [Uint8Array.from(image), Uint8Array.from(image).buffer];
+    structuredClone([given.buffer, buffer], { transfer: [given.buffer, buffer] });
+    for (const empty of [new Uint8Array(), given, buffer]) {
+      const content = [{ type: 'image', image: empty }];
+      const reason = await engine.chat({ messages: [{ role: 'user', content }] }).result.catch((e) => e);
+      expect(reason).toMatchObject({
+        code: 'invalid-image',
+        where: 'messages[0].content[0].image',
+        status: 400,
+      });
+    }
     const many = [{ role: 'user', content: Array.from({ length: 17 }, () => ({ type: 'image', image })) }];
     const error = await engine.chat({ messages: many }).result.catch((reason: unknown) => reason);
     expect(error).toMatchObject({ code: 'too-many-images', where: 'messages[0].content[16].image' });

@@ -31,7 +31,7 @@ const DATA: Readonly<Record<MediaKind, string>> = {
 };
 
 /**
- * @throws KvantError `invalid-image-url`, `unsupported-image`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
+ * @throws KvantError `invalid-image-url`, `invalid-image`, `unsupported-image`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
  */
 export async function pictureBytes(
   { source, where }: FoundPicture,
@@ -41,7 +41,12 @@ export async function pictureBytes(
 ): Promise<Uint8Array> {
   switch (source.kind) {
     case 'bytes':
-      return source.bytes;
+      if (source.bytes.byteLength > 0) return source.bytes;
+      throw new KvantError('invalid-image', `${where} holds no bytes.`, {
+        kind: 'invalid-request',
+        where,
+        fix: 'Give the bytes of a file. An ArrayBuffer that was transferred has none left.',
+      });
     case 'path':
       return readOwn(source.path, where);
     case 'url': {

@@ -172,7 +172,9 @@ function frameSource(frame: unknown, where: string): FrameSource {
 /** What the caller of the library gave: bytes, a URL, a path, or a `data:` URL. */
 function ownSource(value: unknown, where: string, what: 'picture' | 'video'): PictureSource {
   if (value instanceof Uint8Array) return { kind: 'bytes', bytes: value };
-  if (value instanceof ArrayBuffer) return { kind: 'bytes', bytes: new Uint8Array(value) };
+  // Of one that was given away there is no view.
+  if (value instanceof ArrayBuffer)
+    return { kind: 'bytes', bytes: value.byteLength === 0 ? new Uint8Array() : new Uint8Array(value) };
   if (value instanceof URL)
     return value.protocol === 'file:' ? { kind: 'path', path: value.href } : { kind: 'url', url: value.href };
   if (typeof value === 'string' && value !== '')
