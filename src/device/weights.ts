@@ -106,18 +106,21 @@ export interface MatrixRows {
   readonly subscales?: Uint8Array;
 }
 
+/** What rows have beside their codes. */
+export type BesideRows = Omit<MatrixRows, 'data'>;
+
 /** Rows that lie in a file one after the other, each in one piece. */
 export interface StoredRows {
-  /** What a row is made of. */
-  readonly type: BlockType | 'floats';
+  /** What a row is made of. `codes`: of {@link MatrixRows.data} alone; the other arrays lie elsewhere. */
+  readonly type: BlockType | 'floats' | 'codes';
   /** Bytes of a row: no more than {@link wholeRowBytes} of it. */
   readonly rowBytes: number;
-  /** Blocks of a row; 0 for floats. */
+  /** Blocks of a row; 0 for floats and codes. */
   readonly rowBlocks: number;
   /** Row `r` of the matrix is the row `of(r)` of each so many that are read, and their number is a multiple of it. Absent: as read. */
   readonly order?: { readonly within: number; of(row: number): number } | undefined;
-  /** Rows `[start, end)`, as they are. `into` has their bytes, and may lie in shared memory. */
-  readInto(start: number, end: number, into: Uint8Array): Promise<void>;
+  /** Rows `[start, end)`, as they are. `into` has their bytes, and may lie in shared memory. `beside`: of codes, the arrays to fill. */
+  readInto(start: number, end: number, into: Uint8Array, beside?: BesideRows): Promise<void>;
 }
 
 /** A matrix `[rows, cols]` (out features × in features), readable by ranges of rows. */
@@ -244,20 +247,43 @@ function roomPlaces(
 
 /** The arrays of some rows in `room`, as {@link roomPlaces} lays them out. */
 export function roomRows(room: ArrayBuffer, cols: number, format: MatrixFormat, rows: number): MatrixRows {
-  const one = rowBytes(cols, format);
   const places = roomPlaces(cols, format, rows);
-  const part = (at: number, bytes: number): Uint8Array => new Uint8Array(room, at, rows * bytes);
-  return {
-    data: part(0, one.data),
-    ...(one.scales > 0 && { scales: part(places.scales, one.scales) }),
-    ...(one.biases > 0 && { biases: part(places.biases, one.biases) }),
-    ...(one.subscales > 0 && { subscales: part(places.subscales, one.subscales) }),
-  };
+  const data = new Uint8Array(room, 0, rows * rowBytes(cols, format).data);
+  return { data, ...besideFrom(room, 0, cols, format, rows, places) };
 }
 
 /** Bytes of a room that some rows fit in, as a source lays them out. */
 export function roomBytes(cols: number, format: MatrixFormat, rows: number): number {
   return roomPlaces(cols, format, rows).bytes;
+}
+
+/** The arrays that some rows have beside their codes, in a room of {@link besideBytes}. */
+export function besideRows(room: ArrayBuffer, cols: number, format: MatrixFormat, rows: number): BesideRows {
+  const places = roomPlaces(cols, format, rows);
+  return besideFrom(room, places.scales, cols, format, rows, places);
+}
+
+export function besideBytes(cols: number, format: MatrixFormat, rows: number): number {
+  const { scales, bytes } = roomPlaces(cols, format, rows);
+  return bytes - scales;
+}
+
+/** @param from the place that the room begins at */
+function besideFrom(
+  room: ArrayBuffer,
+  from: number,
+  cols: number,
+  format: MatrixFormat,
+  rows: number,
+  places: ReturnType<typeof roomPlaces>,
+): BesideRows {
+  const one = rowBytes(cols, format);
+  const part = (at: number, bytes: number): Uint8Array => new Uint8Array(room, at - from, rows * bytes);
+  return {
+    ...(one.scales > 0 && { scales: part(places.scales, one.scales) }),
+    ...(one.biases > 0 && { biases: part(places.biases, one.biases) }),
+    ...(one.subscales > 0 && { subscales: part(places.subscales, one.subscales) }),
+  };
 }
 
 function align16(bytes: number): number {

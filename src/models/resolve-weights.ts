@@ -182,8 +182,8 @@ function rowsOf(whole: MatrixSource, { first, rows, every }: Rows): MatrixSource
   const run = stored?.order?.within ?? 1;
   if (stored === undefined || first % run !== 0 || rows % run !== 0)
     return { name, rows, cols, format, readRows };
-  const readInto: StoredRows['readInto'] = (start, end, into) =>
-    stored.readInto(first + start, first + end, into);
+  const readInto: StoredRows['readInto'] = (start, end, into, beside) =>
+    stored.readInto(first + start, first + end, into, beside);
   return { name, rows, cols, format, readRows, stored: { ...stored, readInto } };
 }
 

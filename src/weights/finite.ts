@@ -10,23 +10,34 @@ import { decodeFloats } from './dtypes.js';
 
 /**
  * The same matrix, which throws `weights-not-finite` where a row that is read holds NaN or an infinity. Who takes rows as they are
- * stored looks for them itself.
+ * stored looks for them itself, but not in what lies beside codes.
  */
 export function finiteMatrix(source: MatrixSource): MatrixSource {
   const { name, rows, cols, format, stored } = source;
+  const check = (read: Partial<MatrixRows>, start: number, end: number): void => {
+    for (const bytes of floatsOf(read, format)) {
+      const at = firstNotFinite(bytes, format.dtype);
+      if (at >= 0) throw notFinite(name, start + Math.floor(at / (elements(bytes, format) / (end - start))));
+    }
+  };
   return {
     name,
     rows,
     cols,
     format,
-    stored,
+    stored:
+      stored?.type === 'codes'
+        ? {
+            ...stored,
+            async readInto(start, end, into, beside) {
+              await stored.readInto(start, end, into, beside);
+              check({ ...beside }, start, end);
+            },
+          }
+        : stored,
     async readRows(start, end, room) {
       const read = await source.readRows(start, end, room);
-      for (const bytes of floatsOf(read, format)) {
-        const at = firstNotFinite(bytes, format.dtype);
-        if (at >= 0)
-          throw notFinite(name, start + Math.floor(at / (elements(bytes, format) / (end - start))));
-      }
+      check(read, start, end);
       return read;
     },
   };
@@ -49,8 +60,8 @@ export function finiteVector(source: VectorSource): VectorSource {
 }
 
 /** Codes are whole numbers: of a quantised matrix only scales and biases can be wrong. */
-function floatsOf({ data, scales, biases }: MatrixRows, format: MatrixFormat): Uint8Array[] {
-  if (format.kind === 'float') return [data];
+function floatsOf({ data, scales, biases }: Partial<MatrixRows>, format: MatrixFormat): Uint8Array[] {
+  if (format.kind === 'float') return data === undefined ? [] : [data];
   // Devices know the exponent that is none.
   if (format.kind === 'lut4' && format.scale === 'e8m0') return [];
   return [scales, biases].filter((bytes) => bytes !== undefined);

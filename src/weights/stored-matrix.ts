@@ -23,8 +23,7 @@ export class StoredMatrix implements MatrixSource {
   readonly rows: number;
   readonly cols: number;
   readonly format: MatrixFormat;
-  /** Floats alone: of codes, scales lie elsewhere. */
-  readonly stored: StoredRows | undefined;
+  readonly stored: StoredRows;
   readonly #parts: readonly StoredEntry[];
   readonly #factors: (() => Promise<Float32Array>) | undefined;
   #buffer: ArrayBuffer | undefined;
@@ -47,43 +46,43 @@ export class StoredMatrix implements MatrixSource {
     this.format = format;
     this.#parts = parts;
     this.#factors = factors;
-    if (format.kind !== 'float') return;
-    const [{ file, tensor }] = parts as [StoredEntry];
-    const size = rowBytes(cols, format).data;
-    const readInto: StoredRows['readInto'] = async (start, end, into) => {
-      checkRows(this, start, end);
-      await file.readInto(tensor, start * size, into);
-    };
-    this.stored = { type: 'floats', rowBytes: size, rowBlocks: 0, readInto };
+    const type = format.kind === 'float' ? 'floats' : 'codes';
+    const readInto: StoredRows['readInto'] = (start, end, into, beside) =>
+      this.#read(start, end, { ...beside, data: into });
+    this.stored = { type, rowBytes: rowBytes(cols, format).data, rowBlocks: 0, readInto };
   }
 
   /** Each part begins at a multiple of 16 bytes, so that typed arrays can be laid over it. */
   async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
     checkRows(this, start, end);
     const rows = end - start;
-    const one = rowBytes(this.cols, this.format);
     const bytes = roomBytes(this.cols, this.format, rows);
     const buffer = room !== undefined && room.byteLength >= bytes ? room : this.#room(bytes);
     // The caller's view keeps the bytes alive; a source that has been read to its end need not hold them too.
     if (end === this.rows) this.#buffer = undefined;
-
     const read = roomRows(buffer, this.cols, this.format, rows);
+    await this.#read(start, end, read);
+    return read;
+  }
+
+  async #read(start: number, end: number, to: MatrixRows): Promise<void> {
+    checkRows(this, start, end);
+    const one = rowBytes(this.cols, this.format);
     const [weight, scale, bias] = this.#parts as [StoredEntry, StoredEntry?, StoredEntry?];
+    const codes = weight.file.readInto(weight.tensor, start * one.data, to.data);
     if (this.#factors !== undefined) {
-      const { buffer: all } = (await this.#factors()).slice(start, end);
-      read.scales!.set(new Uint8Array(all));
       await Promise.all([
-        weight.file.readInto(weight.tensor, start * one.data, read.data),
-        scale!.file.readInto(scale!.tensor, start * one.subscales, read.subscales!),
+        codes,
+        this.#factors().then((all) => to.scales!.set(new Uint8Array(all.slice(start, end).buffer))),
+        scale!.file.readInto(scale!.tensor, start * one.subscales, to.subscales!),
       ]);
-      return read;
+      return;
     }
     await Promise.all([
-      weight.file.readInto(weight.tensor, start * one.data, read.data),
-      scale?.file.readInto(scale.tensor, start * one.scales, read.scales!),
-      bias?.file.readInto(bias.tensor, start * one.biases, read.biases!),
+      codes,
+      scale?.file.readInto(scale.tensor, start * one.scales, to.scales!),
+      bias?.file.readInto(bias.tensor, start * one.biases, to.biases!),
     ]);
-    return read;
   }
 
   #room(bytes: number): ArrayBuffer {

@@ -1,6 +1,6 @@
 /** Blocks of 8 rows (pack-layout.ts), packed in WebAssembly where they stay: rows are copied beside them, or lie there as they were read. */
 import { SPARE, UNPACKERS } from '../blocks/unpackers.js';
-import type { MatrixFormat, MatrixRows, RowBytes, StoredRows } from '../weights.js';
+import type { BesideRows, MatrixFormat, MatrixRows, RowBytes, StoredRows } from '../weights.js';
 import { floatBytes, hasMinima, rowBytes } from '../weights.js';
 import {
   HEAD_HALVES,
@@ -150,9 +150,13 @@ export class BlockPacker {
 
   /**
    * Takes the next rows, no rows waiting for others, as they were read to the end of the bytes that their blocks will take: a block
-   * is written where rows have been read from already. Only the last of all may be no whole blocks.
+   * is written where rows have been read from already. Only the last of all may be no whole blocks. `beside`: of codes, their other arrays.
    */
-  addStored({ type, rowBytes: stored, rowBlocks, order }: StoredRows, count: number): void {
+  addStored(
+    { type, rowBytes: stored, rowBlocks, order }: StoredRows,
+    count: number,
+    beside: BesideRows = {},
+  ): void {
     const within = order?.within ?? BLOCK_ROWS;
     const batch = Math.max(1, Math.floor(this.#batch / within)) * within;
     const places = this.#layOut(batch, stored, within);
@@ -170,8 +174,9 @@ export class BlockPacker {
         else module.gather(from, stored, some, to, places.order, within);
         return to;
       };
-      if (type === 'floats') {
+      if (type === 'floats' || type === 'codes') {
         here(places.data);
+        this.#copyIn(beside, done, some, 0, places);
         this.#pack(some, places);
       } else if (type in STORED_KINDS && (type !== 'Q8_0' || some % BLOCK_ROWS === 0)) {
         // Of Q8_0 the codes of rows that are missing would count from the middle.
@@ -199,7 +204,7 @@ export class BlockPacker {
   }
 
   /** Rows to slots of the batch. */
-  #copyIn(rows: MatrixRows, first: number, count: number, slot: number, places: Places): void {
+  #copyIn(rows: Partial<MatrixRows>, first: number, count: number, slot: number, places: Places): void {
     const memory = this.#memory();
     const copy = (from: Uint8Array | undefined, size: number, at: number): void => {
       if (from !== undefined)

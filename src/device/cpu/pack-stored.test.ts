@@ -1,11 +1,14 @@
 import { describe, expect, it } from 'vitest';
+import { FORMATS } from '../../../test/devices/cpu-builds.js';
+import { testMatrix } from '../../../test/devices/cpu-products.js';
 import { Random } from '../../../test/devices/numbers.js';
+import { formatLabel } from '../../../test/devices/sources.js';
 import { blockFormat } from '../../weights/gguf-blocks.js';
 import { ggufType } from '../../weights/gguf-types.js';
 import { unpackBlocks } from '../blocks/unpack.js';
 import type { BlockType } from '../blocks/unpackers.js';
 import type { MatrixRows, MatrixSource, StoredRows } from '../weights.js';
-import { roomBytes, roomRows } from '../weights.js';
+import { columnUnit, roomBytes, roomRows, rowBytes } from '../weights.js';
 import { packMatrix, stackedBytes } from './pack.js';
 
 /** Of GGUF: those whose rows have nothing beside their blocks. */
@@ -79,6 +82,24 @@ function expectSame(got: Uint8Array, wanted: Uint8Array): void {
 
 const alone = ({ source: { stored: _, ...source } }: Stored): MatrixSource => source;
 
+/** Of one format each way: codes of all widths, and tables. */
+const CODES = FORMATS.filter(
+  (format) =>
+    (format.kind === 'affine' && format.groupSize === 32) ||
+    (format.kind === 'lut4' && format.scale !== 'f16-i8'),
+);
+
+/** The same matrix, its codes as they are stored. */
+function withCodes(source: MatrixSource): MatrixSource {
+  const readInto: StoredRows['readInto'] = async (start, end, into, beside) => {
+    const read = await source.readRows(start, end);
+    into.set(read.data);
+    for (const array of ['scales', 'biases', 'subscales'] as const) beside?.[array]?.set(read[array]!);
+  };
+  const { data } = rowBytes(source.cols, source.format);
+  return { ...source, stored: { type: 'codes', rowBytes: data, rowBlocks: 0, readInto } };
+}
+
 describe('rows packed where they are read', () => {
   it.each(TYPES.map((type) => [type.name, type] as const))(
     '%s: the bytes are those of rows in arrays',
@@ -91,6 +112,48 @@ describe('rows packed where they are read', () => {
           }
     },
   );
+
+  it.each(CODES.map((format) => [formatLabel(format), format] as const))(
+    'codes with arrays beside them, %s: the bytes are those of rows in arrays',
+    async (_, format) => {
+      for (const build of ['simd', 'relaxed'] as const)
+        for (const rows of [1, 8, 43, 400]) {
+          const { source } = testMatrix(rows, columnUnit(format) * 3, format, rows);
+          expectSame(await packed([withCodes(source)], build), await packed([source], build));
+        }
+    },
+  );
+
+  it('codes of several pieces have what lies beside each of them', async () => {
+    const format = { kind: 'affine', bits: 4, groupSize: 32, dtype: 'bf16' } as const;
+    const rows = 700_000;
+    // Codes of 4 MB are a piece. All of a row is its number, cut to a byte.
+    const fill = (start: number, end: number, read: Partial<MatrixRows>): void => {
+      for (const array of [read.data, read.scales, read.biases]) {
+        const size = array!.length / (end - start);
+        for (let row = start; row < end; row++)
+          array!.fill((row >> 4) & 0x3f, (row - start) * size, (row - start + 1) * size);
+      }
+    };
+    const readRows = async (start: number, end: number): Promise<MatrixRows> => {
+      const read = roomRows(new ArrayBuffer(roomBytes(32, format, end - start)), 32, format, end - start);
+      fill(start, end, read);
+      return read;
+    };
+    const source: MatrixSource = { name: 'long', rows, cols: 32, format, readRows };
+    const wide = new WebAssembly.Memory({ initial: 640, maximum: 640, shared: true });
+    const bytes: Uint8Array[] = [];
+    // The next piece is read at once: what lies beside this one must not be there.
+    const readInto: StoredRows['readInto'] = async (start, end, into, beside) =>
+      fill(start, end, { data: into, ...beside });
+    const stored: StoredRows = { type: 'codes', rowBytes: 16, rowBlocks: 0, readInto };
+    for (const one of [source, { ...source, stored }]) {
+      new Uint8Array(wide.buffer).fill(0xaa);
+      await packMatrix(wide, AT, [one], { build: 'simd', scratch });
+      bytes.push(new Uint8Array(wide.buffer).slice(AT, AT + stackedBytes([one])));
+    }
+    expectSame(bytes[1]!, bytes[0]!);
+  });
 
   it('stacks parts, those too that end within a block', async () => {
     const [, , , , q41] = TYPES;

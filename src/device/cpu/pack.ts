@@ -1,8 +1,23 @@
 /** Loading of matrices into the layout of pack-layout.ts, a piece at a time. */
 import { KvantError } from '../../errors.js';
 import { Staging } from '../staging.js';
-import type { MatrixFormat, MatrixRows, MatrixSource, StoredRows, VectorSource } from '../weights.js';
-import { columnUnit, holdsRows, roomBytes, sameFormat, wholeRowBytes } from '../weights.js';
+import type {
+  BesideRows,
+  MatrixFormat,
+  MatrixRows,
+  MatrixSource,
+  StoredRows,
+  VectorSource,
+} from '../weights.js';
+import {
+  besideBytes,
+  besideRows,
+  columnUnit,
+  holdsRows,
+  roomBytes,
+  sameFormat,
+  wholeRowBytes,
+} from '../weights.js';
 import { BlockPacker } from './pack-blocks.js';
 import type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
@@ -157,25 +172,35 @@ async function packStored(
   at: number,
   options: PackOptions,
 ): Promise<void> {
+  const { cols, format } = part;
+  const { staging = new Staging() } = options;
   const within = stored.order?.within ?? BLOCK_ROWS;
   const piece = Math.max(1, Math.floor(pieceRows(stored.rowBytes) / within)) * within;
   const end = (start: number): number => Math.min(part.rows, start + piece);
+  // What lies beside the codes of a piece, and of the next.
+  const room = (): ArrayBuffer => staging.take(besideBytes(cols, format, end(0)));
+  const rooms = stored.type === 'codes' ? [room(), room()] : [];
+  const beside = (start: number): BesideRows | undefined => {
+    const own = rooms[(start / piece) % 2];
+    return own && besideRows(own, cols, format, end(start) - start);
+  };
   const read = (start: number): Promise<void> => {
     const bytes = (end(start) - start) * stored.rowBytes;
     const to = new Uint8Array(memory.buffer, at + packer.blockSpan(end(start)) - bytes, bytes);
-    return stored.readInto(start, end(start), to);
+    return stored.readInto(start, end(start), to, beside(start));
   };
   let next = read(0);
   try {
     for (let start = 0; start < part.rows; start += piece) {
       await next;
       if (end(start) < part.rows) next = read(end(start));
-      packer.addStored(stored, end(start) - start);
-      options.onBytes?.((end(start) - start) * wholeRowBytes(part.cols, part.format));
+      packer.addStored(stored, end(start) - start, beside(start));
+      options.onBytes?.((end(start) - start) * wholeRowBytes(cols, format));
     }
   } finally {
     // The memory is somebody else's once this has failed.
     await next.catch(() => {});
+    for (const own of rooms) staging.give(own);
   }
 }
 
