@@ -54,6 +54,12 @@ export async function loadEngine(
   options: EngineOptions,
   internals: EngineInternals,
 ): Promise<LoadedEngine> {
+  if (typeof model !== 'string')
+    throw new KvantError('invalid-parameter', `A model is named by a text, got ${typeof model}.`, {
+      kind: 'invalid-request',
+      where: 'model',
+      fix: 'Give a folder, a *.gguf file or a hub id such as "Qwen/Qwen3-0.6B".',
+    });
   checkOptions(options);
   const { signal, onProgress } = options;
   signal?.throwIfAborted();

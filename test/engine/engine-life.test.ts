@@ -27,6 +27,15 @@ describe('an engine’s life', () => {
     await engine.close();
   });
 
+  it('names a model by a text, and says so', async () => {
+    for (const model of [undefined, null, 5, {}, ['x']])
+      await expect(Engine.load(model as never)).rejects.toMatchObject({
+        code: 'invalid-parameter',
+        where: 'model',
+        fix: expect.stringContaining('folder'),
+      });
+  });
+
   it('says once which keys of generation_config.json nothing is made of', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'kvant-engine-'));
     await cp(MODEL, folder, { recursive: true });
