@@ -151,6 +151,34 @@ describe('parseModelConfig', () => {
     expect(parse({ architectures: ['Qwen3ForCausalLM'] })).toMatchObject({ headDim: 128, qkNorm: true });
   });
 
+  // Defaults of the classes of transformers 5.24; null is as many as heads where a class takes it.
+  it.each([
+    ['LlamaForCausalLM', {}, 16],
+    ['MistralForCausalLM', {}, 8],
+    ['MixtralForCausalLM', {}, 8],
+    ['SmolLM3ForCausalLM', {}, 4],
+    ['SeedOssForCausalLM', { head_dim: 64 }, 8],
+    ['Gemma2ForCausalLM', { sliding_window: 64, query_pre_attn_scalar: 64 }, 4],
+    ['Qwen3MoeForCausalLM', {}, 4],
+    ['MiniMaxM2ForCausalLM', {}, 8],
+    ['Lfm2ForCausalLM', {}, 8],
+    ['Qwen3_5ForCausalLM', {}, 4],
+    ['Qwen3_5MoeForCausalLM', {}, 2],
+    ['Qwen3NextForCausalLM', {}, 2],
+  ])('takes the heads of K and V that %s leaves out as its class does', (architecture, more, expected) => {
+    const config = {
+      ...LLAMA,
+      num_hidden_layers: 4,
+      architectures: [architecture],
+      hidden_size: 1024,
+      num_attention_heads: 16,
+      ...more,
+    };
+    expect(parseModelConfig(config).facts.kvHeads).toBe(expected);
+    if (/^(Llama|SmolLM3|SeedOss)/.test(architecture))
+      expect(parseModelConfig({ ...config, num_key_value_heads: null }).facts.kvHeads).toBe(16);
+  });
+
   it('gives windows to the layers that slide', () => {
     const mistral = { architectures: ['MistralForCausalLM'] };
     expect(parse({ ...mistral, sliding_window: 64 }).windows).toEqual([64, 64]);

@@ -73,6 +73,8 @@ export interface DecoderTraits {
     readonly ropeTheta: number;
     /** `hidden_size / num_attention_heads` if omitted. */
     readonly headDim?: number;
+    /** Where config.json has no `num_key_value_heads`. As many as heads if omitted, and where it is `null`. */
+    readonly kvHeads?: number;
   };
 }
 
@@ -116,7 +118,9 @@ export function readDecoderConfig(
   const layers = fields.count('num_hidden_layers');
   if (layers > MAX_LAYERS) throw fields.odd('num_hidden_layers', layers, `at most ${MAX_LAYERS}`);
   const heads = fields.count('num_attention_heads');
-  const kvHeads = fields.count('num_key_value_heads', heads);
+  const { kvHeads: stated = heads } = traits.defaults;
+  const usual = heads % stated === 0 ? stated : heads;
+  const kvHeads = fields.whereAbsent({ num_key_value_heads: usual }).count('num_key_value_heads', heads);
   if (heads % kvHeads !== 0)
     throw fields.odd('num_key_value_heads', kvHeads, `a divisor of num_attention_heads (${heads})`);
   const headDim = readHeadDim(fields, hiddenSize, heads, traits);

@@ -37,9 +37,8 @@ const QWEN3_VL_MOE: JsonObject = {
   moe_intermediate_size: 1408,
 };
 
-/** Glm4vTextConfig and GlmOcrTextConfig in transformers; what they say of biases is not read. */
-const GLM4V: JsonObject = { rms_norm_eps: 1e-5, max_position_embeddings: 32_768 };
-const GLM_OCR: JsonObject = { rms_norm_eps: 1e-5 };
+/** Glm4vTextConfig in transformers; what it says of biases is not read. */
+const GLM4V: JsonObject = { max_position_embeddings: 32_768 };
 /** Glm4vMoeTextConfig in transformers. */
 const GLM4V_MOE: JsonObject = { attention_bias: true };
 
@@ -150,7 +149,6 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'GlmOcrForConditionalGeneration',
     modelType: 'glm_ocr',
     text: 'glm_ocr_text',
-    defaults: { glm_ocr_text: GLM_OCR },
     tower: 'glm-ocr',
   },
   {

@@ -47,7 +47,7 @@ const TRAITS: DecoderTraits = {
   qkNorm: false,
   window: (fields) => fields.count('sliding_window'),
   slides: (_, layer) => layer % 2 === 0,
-  defaults: { maxPositions: 8192, ropeTheta: 10_000, headDim: 256 },
+  defaults: { maxPositions: 8192, ropeTheta: 10_000, headDim: 256, kvHeads: 4 },
 };
 
 function readConfig(stated: ConfigFields, architecture: string): Gemma2Config {

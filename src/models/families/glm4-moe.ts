@@ -24,7 +24,7 @@ const TRAITS: DecoderTraits = {
   window: () => null,
   slides: () => false,
   normEps: { name: 'rms_norm_eps', fallback: 1e-5 },
-  defaults: { maxPositions: 131_072, ropeTheta: 10_000 },
+  defaults: { maxPositions: 131_072, ropeTheta: 10_000, kvHeads: 8 },
 };
 
 const MIXTURE: MixtureTraits = {

@@ -87,12 +87,13 @@ export const glm4: Family<DecoderConfig> = {
 };
 
 /** A decoder within a wrapper: heads are as wide as the hidden states allow, and rotate whole where its config does not say. */
-function withinWrapper(modelType: string, qkv: boolean): Family<DecoderConfig> {
+function withinWrapper(modelType: string, qkv: boolean, kvHeads: number): Family<DecoderConfig> {
   const traits: DecoderTraits = {
     ...TRAITS,
     bias: () => ({ qkv, output: false, mlp: false }),
     rotation: { partial: 1 },
-    defaults: { maxPositions: 131_072, ropeTheta: 10_000 },
+    normEps: { name: 'rms_norm_eps', fallback: 1e-5 },
+    defaults: { maxPositions: 131_072, ropeTheta: 10_000, kvHeads },
   };
   return {
     name: modelType,
@@ -104,8 +105,8 @@ function withinWrapper(modelType: string, qkv: boolean): Family<DecoderConfig> {
   };
 }
 
-export const glm4vText = withinWrapper('glm4v_text', true);
-export const glmOcrText = withinWrapper('glm_ocr_text', false);
+export const glm4vText = withinWrapper('glm4v_text', true, 2);
+export const glmOcrText = withinWrapper('glm_ocr_text', false, 8);
 
 export const glm: Family<DecoderConfig> = {
   name: 'glm',

@@ -31,7 +31,7 @@ const TRAITS: DecoderTraits = {
   window: (fields) => fields.count('sliding_window', 128),
   slides: (_, layer) => layer % 2 === 0,
   normEps: { name: 'rms_norm_eps', fallback: 1e-5 },
-  defaults: { maxPositions: 131_072, ropeTheta: 150_000, headDim: 64 },
+  defaults: { maxPositions: 131_072, ropeTheta: 150_000, headDim: 64, kvHeads: 8 },
 };
 
 /** What a config means that does not speak of rotation. */

@@ -24,7 +24,7 @@ const TRAITS: DecoderTraits = {
   window: () => null,
   slides: () => false,
   normEps: { name: 'rms_norm_eps', fallback: 1e-5 },
-  defaults: { maxPositions: 131_072, ropeTheta: 11_158_840, headDim: 128 },
+  defaults: { maxPositions: 131_072, ropeTheta: 11_158_840, headDim: 128, kvHeads: 8 },
 };
 
 const MIXTURE: MixtureTraits = {

@@ -35,7 +35,7 @@ const TRAITS: DecoderTraits = {
   window: () => null,
   slides: () => false,
   normEps: { name: 'norm_eps', fallback: 1e-5 },
-  defaults: { maxPositions: 128_000, ropeTheta: 1_000_000 },
+  defaults: { maxPositions: 128_000, ropeTheta: 1_000_000, kvHeads: 8 },
 };
 
 function readConfig(fields: ConfigFields, architecture: string): Omit<Lfm2Config, 'mixture'> {

@@ -26,7 +26,7 @@ const TRAITS: DecoderTraits = {
   rotation: { partial: 1 },
   window: () => null,
   slides: () => false,
-  defaults: { maxPositions: 196_608, ropeTheta: 5e6, headDim: HEAD_DIM },
+  defaults: { maxPositions: 196_608, ropeTheta: 5e6, headDim: HEAD_DIM, kvHeads: 8 },
 };
 
 const MIXTURE: MixtureTraits = {

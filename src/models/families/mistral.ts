@@ -15,7 +15,7 @@ const TRAITS: DecoderTraits = {
     return fields.has('sliding_window') ? fields.count('sliding_window') : null;
   },
   slides: () => true,
-  defaults: { maxPositions: 131_072, ropeTheta: 10_000 },
+  defaults: { maxPositions: 131_072, ropeTheta: 10_000, kvHeads: 8 },
 };
 
 export const mistral: Family<DecoderConfig> = {

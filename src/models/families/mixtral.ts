@@ -20,7 +20,7 @@ const TRAITS: DecoderTraits = {
   window: (fields) => (fields.has('sliding_window') ? fields.count('sliding_window') : null),
   slides: () => true,
   normEps: { name: 'rms_norm_eps', fallback: 1e-5 },
-  defaults: { maxPositions: 131_072, ropeTheta: 1e6 },
+  defaults: { maxPositions: 131_072, ropeTheta: 1e6, kvHeads: 8 },
 };
 
 /** Matrices of an expert where its block is called that of sparse ones: gate, up and down. */

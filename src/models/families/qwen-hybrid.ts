@@ -70,7 +70,11 @@ export function readQwenHybrid(
       'Use a checkpoint as they are published.',
     );
   }
-  const decoder = readDecoderConfig(fields.replacing('layer_types', null), architecture, TRAITS);
+  const kvHeads = traits.mixture === undefined ? 4 : 2;
+  const decoder = readDecoderConfig(fields.replacing('layer_types', null), architecture, {
+    ...TRAITS,
+    defaults: { ...TRAITS.defaults, kvHeads },
+  });
   // It is that of the convolutions as well.
   if (decoder.activation !== 'silu')
     throw fields.unsupported(

@@ -33,7 +33,7 @@ const QWEN3: DecoderTraits = {
   qkNorm: true,
   window: qwenWindow,
   slides: () => true,
-  defaults: DEFAULTS,
+  defaults: { ...DEFAULTS, kvHeads: 4 },
 };
 
 const SHARED_SIZE = 5632;

@@ -17,7 +17,7 @@ const TRAITS: DecoderTraits = {
   qkNorm: false,
   window: () => null,
   slides: () => false,
-  defaults: { maxPositions: 524_288, ropeTheta: 10_000 },
+  defaults: { maxPositions: 524_288, ropeTheta: 10_000, kvHeads: 8 },
 };
 
 export const seedOss: Family<DecoderConfig> = {

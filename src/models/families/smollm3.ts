@@ -32,7 +32,7 @@ const TRAITS: DecoderTraits = {
     return slides && fields.has('sliding_window') ? fields.count('sliding_window') : null;
   },
   slides: (fields, layer) => !readRotates(fields, layer + 1)[layer],
-  defaults: { maxPositions: 32_768, ropeTheta: 2e6 },
+  defaults: { maxPositions: 32_768, ropeTheta: 2e6, kvHeads: 4 },
 };
 
 /** `no_rope_layers` says 1 for a layer that does rotate. */
