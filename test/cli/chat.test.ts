@@ -68,7 +68,7 @@ describe('kvant chat on a pipe', () => {
     });
     rmSync(folder, { recursive: true });
     expect(told(stderr)).toEqual([
-      expect.stringMatching(`^error ${cut} is no picture that can be read: it cannot be decoded`),
+      expect.stringMatching(`^error ${cut} is no picture that can be read: it is cut off`),
     ]);
     expect(stdout.split('\n')).toEqual([
       `Before the next question: ${whole}`,
