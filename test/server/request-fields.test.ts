@@ -214,11 +214,13 @@ describe('fields of requests', () => {
     expect((await complete({ echo: false, suffix: '' })).status).toBe(200);
   });
 
-  it('of a schema that clients send as strict hold to it as it stands', async () => {
+  it('ask for OpenAI’s rules with a strict schema alone', async () => {
     const schema = { type: 'object', properties: { a: { type: 'string' } }, required: [] };
-    const json_schema = { name: 'x', schema, strict: true };
-    expect((await chat({ response_format: { type: 'json_schema', json_schema } })).status).toBe(200);
-    expect(engine.requests.at(-1)).toMatchObject({ schema });
+    const send = (strict: boolean) =>
+      chat({ response_format: { type: 'json_schema', json_schema: { name: 'x', schema, strict } } });
+    expect((await send(true)).status).toBe(200);
+    expect(engine.requests.at(-1)).toMatchObject({ schema, strictSchema: true });
+    expect((await send(false)).status).toBe(200);
     expect(engine.requests.at(-1)).not.toHaveProperty('strictSchema');
   });
 
@@ -296,7 +298,7 @@ describe('fields of requests', () => {
       [{ enable_thinking: true, chat_template_kwargs: { enable_thinking: false } }, 'enable_thinking'],
       [{ cache_salt: 's'.repeat(4097) }, 'cache_salt'],
       [{ messages: [{ role: 'wizard', content: 'x' }] }, 'messages[0].role'],
-      [{ messages: [{ role: 'user', content: [{ text: 'x' }] }] }, 'messages[0].content'],
+      [{ messages: [{ role: 'user', content: [{ text: 'x' }] }] }, 'messages[0].content[0].type'],
     ] as const)
       expect((await refusal(chat(more))).param, JSON.stringify(more)).toBe(param);
     expect(engine.requests).toHaveLength(0);

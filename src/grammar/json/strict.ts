@@ -10,13 +10,13 @@ export function checkStrict({ schema, pointer }: SchemaNode): void {
     throw unsupported(
       pointer,
       'additionalProperties',
-      'With "strict": true every object has "additionalProperties": false. Or leave `strict` out.',
+      'With "strict": true every object has "additionalProperties": false. Or leave `strict` out (AI SDK: `strictJsonSchema: false`): the schema is held to all the same.',
     );
   const required = new Set((schema.required ?? []) as readonly string[]);
   if (!Object.keys(schema.properties ?? {}).every((name) => required.has(name)))
     throw unsupported(
       pointer,
       'required',
-      'With "strict": true every property is listed as required. Or leave `strict` out.',
+      'With "strict": true every property is listed as required. Or leave `strict` out (AI SDK: `strictJsonSchema: false`): the schema is held to all the same.',
     );
 }

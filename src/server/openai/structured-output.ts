@@ -78,8 +78,8 @@ function responseFormat(value: unknown): StructuredOutput | null {
         throw takes(at('name'), '1 to 64 letters, digits, _ or -');
       if (description != null && typeof description !== 'string') throw takes(at('description'), 'a text');
       if (strict != null && typeof strict !== 'boolean') throw takes(at('strict'), 'true or false');
-      // Every schema is held to, `strict` or not. Clients send it with schemas that OpenAI's strict mode would not take.
-      return { schema: schemaAt(at('schema'), inner.schema) };
+      const own = schemaAt(at('schema'), inner.schema);
+      return { schema: own, ...(strict === true ? { strictSchema: true } : {}) };
     }
     default:
       refuseBeside('structural_tag', format, ['json_schema', 'schema']);
