@@ -39,11 +39,3 @@ for (const bits of AFFINE_BITS) {
   }
 }
 FORMATS.push(...BLOCK_FORMATS);
-
-export function expectSameBits(a: Float32Array, b: Float32Array): void {
-  expect(a.length).toBe(b.length);
-  const left = new Uint32Array(a.slice().buffer);
-  const right = new Uint32Array(b.slice().buffer);
-  for (let i = 0; i < left.length; i++)
-    if (left[i] !== right[i]) expect.fail(`${a[i]} is not ${b[i]} at ${i}`);
-}

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { bench, expectSameBits, openBuilds } from '../../../test/devices/cpu-builds.js';
+import { bench, openBuilds } from '../../../test/devices/cpu-builds.js';
 import {
   activations,
   BUILDS,
@@ -14,6 +14,7 @@ import {
   testMatrix,
   vectorSource,
 } from '../../../test/devices/cpu-products.js';
+import { expectSameBits } from '../../../test/devices/same-bits.js';
 import { PRECISIONS } from '../device.js';
 import type { AffineBits, FloatDtype, GroupSize, MatrixFormat } from '../weights.js';
 import { AFFINE_BITS, GROUP_SIZES, LUT4_TABLES } from '../weights.js';

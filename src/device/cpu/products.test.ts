@@ -1,6 +1,6 @@
 /** Products of every format and build against float64, and a row's bits alone and among others. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { bench, expectSameBits, FORMATS, openBuilds } from '../../../test/devices/cpu-builds.js';
+import { bench, FORMATS, openBuilds } from '../../../test/devices/cpu-builds.js';
 import {
   activations,
   BUILDS,
@@ -8,6 +8,7 @@ import {
   int8Bound,
   testMatrix,
 } from '../../../test/devices/cpu-products.js';
+import { expectSameBits } from '../../../test/devices/same-bits.js';
 import { formatLabel } from '../../../test/devices/sources.js';
 import { PRECISIONS } from '../device.js';
 import type { MatrixFormat } from '../weights.js';
