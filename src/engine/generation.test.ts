@@ -172,29 +172,6 @@ describe('a reader that takes without waiting', () => {
     expect(wakes()).toBe(0);
   });
 
-  it('that comes second is refused while another reads, which gets everything', async () => {
-    const { stream } = start();
-    const read = async (): Promise<string> => {
-      let text = '';
-      for await (const delta of stream) text += delta.text;
-      return text;
-    };
-    const first = read();
-    await expect(read()).rejects.toMatchObject({
-      code: 'already-read',
-      fix: expect.stringContaining('result'),
-    });
-    stream.receiveToken(0, 1, 'a');
-    stream.tell();
-    await new Promise((resolve) => setImmediate(resolve));
-    stream.receiveToken(0, 2, 'b');
-    stream.receive(end(0));
-    stream.tell();
-    expect(await first).toBe('ab.');
-    expect((await stream.result).finishReason).toBe('length');
-    expect(await read()).toBe('');
-  });
-
   it('and one that iterates get the same', async () => {
     const { stream } = start();
     const seen: Delta[] = [];

@@ -3,7 +3,7 @@
  * there as a single delta that grows; the ids are kept anyway, for the result.
  */
 
-import { deserializeError, KvantError } from '../errors.js';
+import { deserializeError, type KvantError } from '../errors.js';
 import type { AnswerParser } from '../text/answer-parser.js';
 import { onAbort } from './abort.js';
 import { Choice } from './choice.js';
@@ -50,8 +50,6 @@ export class GenerationStream implements Generation {
   #images: readonly SeenImage[] = [];
   #hidden: Float32Array | null = null;
   readonly #choices: Choice[];
-  /** Somebody is within an iteration. */
-  #isRead = false;
   #open: number;
   #accepted = false;
   #refusal: KvantError | null = null;
@@ -110,16 +108,6 @@ export class GenerationStream implements Generation {
   }
 
   async *#read(): AsyncGenerator<Delta, void, undefined> {
-    if (this.#isRead)
-      throw new KvantError(
-        'already-read',
-        'This answer is being iterated: each reader would get a part of it.',
-        {
-          kind: 'invalid-request',
-          fix: 'Iterate once and hand the deltas on, or await `result`, which any number may.',
-        },
-      );
-    this.#isRead = true;
     try {
       for (;;) {
         if (this.#refusal !== null) throw this.#refusal;
@@ -137,7 +125,6 @@ export class GenerationStream implements Generation {
         });
       }
     } finally {
-      this.#isRead = false;
       this.cancel();
     }
   }
