@@ -64,7 +64,9 @@ function gemma4Keys(text: Json, at: (key: string) => string): Record<string, Val
     [at('rope.freq_base_swa')]: f32(ropes.sliding_attention!.rope_theta!),
     [at('rope.dimension_count')]: u32(full.head_dim!),
     [at('rope.dimension_count_swa')]: u32(sizes.head_dim!),
-    [at('final_logit_softcapping')]: f32(sizes.final_logit_softcapping!),
+    ...(sizes.final_logit_softcapping
+      ? { [at('final_logit_softcapping')]: f32(sizes.final_logit_softcapping) }
+      : {}),
   };
 }
 

@@ -185,6 +185,8 @@ export const KINDS: Record<string, Kind> = {
       return [{ name: tensor.name, shape: [rows, 3, p, p], values }];
     },
   },
+  gemma4: gemma4(),
+  'gemma4-e': gemma4(),
   'gemma4-unified': {
     type: 'gemma4uv',
     names: [
@@ -229,6 +231,40 @@ export const KINDS: Record<string, Kind> = {
     keys: (_, section) => ({ [`${V}block_count`]: u32(section.num_hidden_layers! - 1) }),
   },
 };
+
+/** A tower; of E2B and E4B bounds of products are tensors of one number. */
+function gemma4(): Kind {
+  const at = String.raw`^.*vision_tower\.encoder\.layers\.(\d+)\.`;
+  return {
+    type: 'gemma4v',
+    names: [
+      [/^.*patch_embedder\.input_proj/, 'v.patch_embd'],
+      [/^.*patch_embedder\.position_embedding_table$/, 'v.position_embd.weight'],
+      [/^.*vision_tower\.std_(bias|scale)$/, 'v.std_$1'],
+      [/^.*embed_vision\.embedding_projection/, 'mm.input_projection'],
+      [new RegExp(`${at}input_layernorm`), 'v.blk.$1.ln1'],
+      [new RegExp(`${at}post_attention_layernorm`), 'v.blk.$1.attn_post_norm'],
+      [new RegExp(`${at}pre_feedforward_layernorm`), 'v.blk.$1.ln2'],
+      [new RegExp(`${at}post_feedforward_layernorm`), 'v.blk.$1.ffn_post_norm'],
+      [new RegExp(`${at}self_attn\\.([qk])_norm`), 'v.blk.$1.attn_$2_norm'],
+      [new RegExp(`${at}self_attn\\.([qkv])_proj(?:\\.linear)?`), 'v.blk.$1.attn_$2'],
+      [new RegExp(`${at}self_attn\\.o_proj(?:\\.linear)?`), 'v.blk.$1.attn_out'],
+      [new RegExp(`${at}mlp\\.(gate|up|down)_proj(?:\\.linear)?`), 'v.blk.$1.ffn_$2'],
+    ],
+    keys: (_, section) => ({
+      [`${V}projector_type`]: string('gemma4v'),
+      [`${V}attention.layer_norm_epsilon`]: f32(section.rms_norm_eps ?? 1e-6),
+      ...(section.pooling_kernel_size === 3 ? {} : { [SCALE]: u32(section.pooling_kernel_size!) }),
+    }),
+    change: (tensor, section) => {
+      const { name, shape, values } = tensor;
+      if (shape.length === 0) return [{ name, shape: [1], values }];
+      if (name !== 'v.patch_embd.weight') return [tensor];
+      const side = section.patch_size!;
+      return [{ name, shape: [shape[0]!, 3, side, side], values: channelsFirst(tensor) }];
+    },
+  };
+}
 
 /** Columns of a patch: all of a channel, then of the next. */
 function channelsFirst({ shape, values }: Named): Float32Array {

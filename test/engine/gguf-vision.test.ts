@@ -154,6 +154,37 @@ describe('lfm2-vl', () => {
   });
 });
 
+describe.each(['gemma4', 'gemma4-e'])('%s', (name) => {
+  it('gives the features of the reference, with pictures made as the fixture says', async () => {
+    const folder = join(scratch, name);
+    mkdirSync(folder);
+    const path = join(folder, 'model.gguf');
+    // Which decoder does not matter.
+    await writeText(join(ROOT, 'gemma4'), 'gemma4', path);
+    await writeProjector(name, join(ROOT, name), join(folder, 'mmproj-model.gguf'));
+    await expectFeatures(name, path);
+  });
+});
+
+async function expectFeatures(name: string, path: string): Promise<void> {
+  await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
+  await using opened = await openModel(path, {});
+  const { vision } = opened.definition;
+  const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
+  try {
+    const config = readJson(join(ROOT, name), 'preprocessor_config.json');
+    const processor = readProcessor(config, towerInput(vision!));
+    for (const one of casesOf(name))
+      for (const [i, image] of pictures(one).entries()) {
+        const grid = processor.grid(image.width, image.height);
+        const [got] = await encoder.encode([{ grid, patches: processor.patches(image) }]);
+        expect(relativeError(got!, floats(one.features[i]!))).toBeLessThan(1e-4);
+      }
+  } finally {
+    await encoder.dispose();
+  }
+}
+
 describe('gemma4-unified', () => {
   const name = 'gemma4-unified';
   const wide = 'gemma4-unified-280';
@@ -171,24 +202,8 @@ describe('gemma4-unified', () => {
     writeFileSync(file, JSON.stringify({ ...processor, max_soft_tokens: 280 }));
   });
 
-  it('gives the features of the reference, with pictures made as the fixture says', async () => {
-    await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
-    await using opened = await openModel(path, {});
-    const { vision } = opened.definition;
-    const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
-    try {
-      const config = readJson(join(ROOT, name), 'preprocessor_config.json');
-      const processor = readProcessor(config, towerInput(vision!));
-      for (const one of casesOf(name))
-        for (const [i, image] of pictures(one).entries()) {
-          const grid = processor.grid(image.width, image.height);
-          const [got] = await encoder.encode([{ grid, patches: processor.patches(image) }]);
-          expect(relativeError(got!, floats(one.features[i]!))).toBeLessThan(1e-4);
-        }
-    } finally {
-      await encoder.dispose();
-    }
-  });
+  it('gives the features of the reference, with pictures made as the fixture says', () =>
+    expectFeatures(name, path));
 
   it('answers as its checkpoint does, with 280 tokens a picture', async () => {
     const options = { device: 'cpu', worker: false, threads: 2, precision: 'reference' } as const;
