@@ -33,7 +33,11 @@ function softmaxRoute(fields: ConfigFields, experts: number, chosen: number): Ro
     );
   const scale = fields.positive('routed_scaling_factor', 1);
   const rule = { score: 'softmax', bias: false, normalise: null, scale } as const;
-  if (method === 'greedy') return { ...rule, groups: null };
+  if (method === 'greedy') {
+    // Groups that are stated are not looked at.
+    for (const name of ['n_group', 'topk_group']) fields.value(name);
+    return { ...rule, groups: null };
+  }
   const count = fields.count('n_group');
   const kept = fields.count('topk_group');
   if (experts % count !== 0) throw fields.odd('n_group', count, `a divisor of the ${experts} experts`);

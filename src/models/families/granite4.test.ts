@@ -40,9 +40,15 @@ describe('granite4', () => {
     expect(layout.matrices.some(({ key }) => key === 'layers.0.expert-down')).toBe(true);
   });
 
+  it('may attend nowhere, and does not where layers are not listed', () => {
+    const hybrid = { ...DENSE, mamba_n_heads: 8, mamba_d_state: 16 };
+    for (const layer_types of [['mamba', 'mamba'], undefined]) {
+      const { facts } = parseModelConfig({ ...hybrid, layer_types });
+      expect(facts.cache.map(({ state }) => state !== undefined)).toEqual([true, true]);
+    }
+  });
+
   it.each([
-    ['layer_types', ['mamba', 'mamba'], 'model-config-unsupported'],
-    ['layer_types', undefined, 'model-config-unsupported'],
     ['layer_types', ['mamba', 'sliding_attention'], 'model-config-unsupported'],
     ['layer_types', ['mamba'], 'model-config'],
     ['hidden_act', 'gelu', 'model-config-unsupported'],

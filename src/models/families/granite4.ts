@@ -88,7 +88,7 @@ function readAttends(fields: ConfigFields, layers: number): boolean[] {
   const types = fields.texts('layer_types') ?? Array.from({ length: layers }, () => 'mamba');
   if (types.length !== layers)
     throw fields.odd('layer_types', types, `one entry for each of the ${layers} layers`);
-  const attends = types.map((type) => {
+  return types.map((type) => {
     if (type === 'attention' || type === 'full_attention') return true;
     if (type === 'mamba' || type === 'linear_attention') return false;
     throw fields.unsupported(
@@ -97,12 +97,6 @@ function readAttends(fields: ConfigFields, layers: number): boolean[] {
       'Use a model whose layers are mamba or attention.',
     );
   });
-  if (attends.includes(true)) return attends;
-  throw fields.unsupported(
-    'layer_types',
-    'a Granite 4 in which no layer attends',
-    'Use a Granite 4 that has layers of attention.',
-  );
 }
 
 function readMixture(fields: ConfigFields): Granite4Config['mixture'] {

@@ -34,9 +34,20 @@ describe('nemotron_h', () => {
     expect(parseModelConfig(listed).facts.identity).toBe(facts.identity);
   });
 
+  it('may attend nowhere', () => {
+    const { facts } = parseModelConfig({ ...HYBRID, hybrid_override_pattern: 'MM-' });
+    expect(facts.cache.map(({ state }) => state !== undefined)).toEqual([true, true]);
+  });
+
+  it('takes what experts would have, where it has none', () => {
+    const plain = { ...HYBRID, hybrid_override_pattern: 'M-*', moe_latent_size: 8, n_group: 2 };
+    const { layout } = parseModelConfig(plain);
+    expect(layout.matrices.some(({ key }) => key.includes('expert'))).toBe(false);
+  });
+
   it.each([
     ['hybrid_override_pattern', 'MX*'],
-    ['hybrid_override_pattern', 'MM-'],
+    ['hybrid_override_pattern', '-E-'],
     ['mlp_hidden_act', 'silu'],
     ['mamba_hidden_act', 'gelu'],
     ['attention_bias', true],

@@ -103,13 +103,27 @@ function readKinds(fields: ConfigFields): Kind[] {
   // The first counts. What the others say must be known too.
   const stated = ['layers_block_type', 'layer_types', PATTERN].filter((name) => fields.has(name));
   const [kinds = []] = (stated.length > 0 ? stated : [PATTERN]).map((name) => kindsOf(fields, name));
-  if (kinds.includes('attention')) return kinds;
+  if (kinds.includes('attention') || kinds.includes('mamba')) return kinds;
   throw fields.unsupported(
     stated[0] ?? PATTERN,
-    'a Nemotron-H in which no layer attends',
-    'Use one that has layers of attention.',
+    'a Nemotron-H in which no layer sees other tokens',
+    'Use one that has layers of Mamba 2 or of attention.',
   );
 }
+
+const OF_EXPERTS = [
+  'n_routed_experts',
+  'num_local_experts',
+  'num_experts_per_tok',
+  'moe_intermediate_size',
+  'moe_shared_expert_intermediate_size',
+  'moe_latent_size',
+  'n_shared_experts',
+  'n_group',
+  'topk_group',
+  'norm_topk_prob',
+  'routed_scaling_factor',
+];
 
 function readConfig(fields: ConfigFields, architecture: string): NemotronHConfig {
   const kinds = readKinds(fields);
@@ -122,6 +136,8 @@ function readConfig(fields: ConfigFields, architecture: string): NemotronHConfig
     .replacing('hidden_act', act);
   const config = readDecoderConfig(plain, architecture, TRAITS);
   const mixes = kinds.includes('moe');
+  // transformers states what experts would have in models without any.
+  if (!mixes) for (const name of OF_EXPERTS) fields.value(name);
   for (const [name, wanted, stated] of [
     ['attention_bias', false, fields.flag('attention_bias', false)],
     ['mamba_hidden_act', 'silu', fields.text('mamba_hidden_act') ?? 'silu'],
