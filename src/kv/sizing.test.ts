@@ -211,6 +211,25 @@ describe('sizeKvCache', () => {
     expect(scarce.blocks[1]).toBeLessThan(4);
   });
 
+  it('has room for a sequence of the context that was asked for before more rows and snapshots', () => {
+    const state = {
+      layers: [{ ...layers[0]!, state: { conv: null, matrix: { heads: 4, rows: 64, cols: 64 } } }],
+      rowBlocks: 1,
+      snapshotBytes: 1e9,
+    };
+    const slot = kvBlockBytes(state.layers, 16);
+    const asked = { ...rest, groups: [full, state, sliding], maxContext: 1000 };
+    const need = 63 * a + slot + 12 * b;
+    for (let kvMemory = need; kvMemory < 3 * need; kvMemory += slot / 2) {
+      const { blocks, bytes, maxContext } = sizeKvCache({ ...asked, kvMemory });
+      expect(maxContext).toBe(1000);
+      expect(blocks[0]).toBeGreaterThanOrEqual(63);
+      expect(bytes).toBeLessThanOrEqual(kvMemory);
+    }
+    for (const kvMemory of [need - 1, need / 2, 10])
+      expect(() => sizeKvCache({ ...asked, kvMemory })).toThrow(new RegExp(`needs ${need} bytes`));
+  });
+
   it('says what a sequence needs of both', () => {
     expect(() => sizeKvCache({ ...request, maxContext: 1000, kvMemory: 12 * b + 10 * a })).toThrow(
       new RegExp(`1000 tokens needs ${63 * a + 12 * b} bytes.*there are ${12 * b + 10 * a}`),

@@ -208,17 +208,24 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   });
   const wantedBytes = each.reduce((sum, { bytes, wanted }) => sum + bytes * wanted, 0);
   const snapshots = others.reduce((sum, { snapshotBytes = 0 }) => sum + snapshotBytes, 0);
-  // Half of what there is at most, for the first group decides how long a sequence may be; or what that group has no use for.
+  // Half of what there is at most, for the first group decides how long a sequence may be; or what that group has no use for. It
+  // always keeps what one sequence of the context that was asked for takes.
+  const left = Math.max(0, memory - leastBytes(request, first));
   const unused = memory - firstBytes(request, first, whole) - Math.min(snapshots, memory * SNAPSHOT_SHARE);
-  const share = Math.min(1, Math.max(memory / 2, unused) / Math.max(1, wantedBytes));
-  const blocks = each.map(({ least, wanted, bytes }, i) => {
-    const { snapshotBytes } = others[i]!;
-    if (snapshotBytes === undefined) return Math.max(least, Math.floor(wanted * share));
-    const spare = Math.min(snapshotBytes, memory * SNAPSHOT_SHARE) / bytes;
-    const most = Math.floor(plane / widestPlane(others[i]!.layers, blockTokens));
-    return Math.min(most, Math.max(least, Math.floor(wanted * share)) + Math.floor(spare));
+  const share = Math.min(1, Math.min(left, Math.max(memory / 2, unused)) / Math.max(1, wantedBytes));
+  const ofRows = each.map(({ least, wanted }) => Math.max(least, Math.floor(wanted * share)));
+  const bytesOf = (blocks: readonly number[]): number =>
+    each.reduce((sum, { bytes }, i) => sum + bytes * blocks[i]!, 0);
+  const rows = bytesOf(ofRows) <= left ? ofRows : each.map(({ least }) => least);
+  const forSnapshots = Math.max(0, Math.min(memory * SNAPSHOT_SHARE, left - bytesOf(rows)));
+  const blocks = each.map(({ bytes }, i) => {
+    const { layers, snapshotBytes } = others[i]!;
+    if (snapshotBytes === undefined) return rows[i]!;
+    const spare = Math.min(snapshotBytes, forSnapshots) / bytes;
+    const most = Math.floor(plane / widestPlane(layers, blockTokens));
+    return Math.min(most, rows[i]! + Math.floor(spare));
   });
-  const besides = each.reduce((sum, { bytes }, i) => sum + bytes * blocks[i]!, 0);
+  const besides = bytesOf(blocks);
   const rest = (bytes: number | undefined): number | undefined =>
     bytes === undefined ? undefined : Math.max(0, bytes - besides);
   const sizing = sizeKvPool({
@@ -236,6 +243,15 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     bytes: sizing.bytes + besides,
     limitedBy: short ? (kvMemory !== undefined ? 'kv-memory' : 'device-memory') : sizing.limitedBy,
   };
+}
+
+/** Bytes of the first group without which the request is an error: of a sequence as long as was asked for, or that comes of age. */
+function leastBytes(
+  { floatStart = null, blockTokens, maxContext }: KvCacheRequest,
+  { layers, rowBlocks }: KvSizingGroup,
+): number {
+  const tokens = maxContext ?? (floatStart === null ? 1 : floatStart.start + 1);
+  return kvSequenceBytes([{ layers, rowBlocks }], blockTokens, tokens, floatStart);
 }
 
 /** Bytes of all that the first group can use: whole sequences in every row. */
