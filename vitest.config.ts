@@ -10,6 +10,6 @@ export default defineConfig({
     globalSetup: ['test/setup/build.ts', 'test/setup/checkpoints.ts'],
     pool: 'forks',
     testTimeout: 180_000,
-    hookTimeout: 60_000,
+    hookTimeout: 180_000,
   },
 });
