@@ -39,24 +39,30 @@ const DEFAULT_ROPE = {
   llama_4_scaling_beta: 0.1,
 };
 
-/** The factor says of a whole head what `qk_rope_head_dim` says of its parts. */
+const FACTOR = 'partial_rotary_factor';
+
+/** Without the factor, which says of a whole head what `qk_rope_head_dim` says of its parts: among the rotation's fields, or beside them. */
 function read(stated: ConfigFields): ConfigFields {
   const fields = stated.whereAbsent(DEFAULTS);
+  checkFactor(fields, fields);
+  const plain = fields.replacing(FACTOR, null);
   const section = ropeSection(fields);
-  if (section === null) return fields.replacing('rope_parameters', DEFAULT_ROPE);
-  const factor = section.positiveOrNull('partial_rotary_factor');
-  if (factor === null) return fields;
+  if (section === null) return plain.replacing('rope_parameters', DEFAULT_ROPE);
+  if (!checkFactor(section, fields)) return plain;
+  const name = fields.has('rope_parameters') ? 'rope_parameters' : 'rope_scaling';
+  const { [FACTOR]: _, ...rest } = fields.value(name) as Record<string, never>;
+  return plain.replacing(name, rest);
+}
+
+/** False if there is none. */
+function checkFactor(section: ConfigFields, fields: ConfigFields): boolean {
+  const factor = section.positiveOrNull(FACTOR);
+  if (factor === null) return false;
   const rotary = fields.count('qk_rope_head_dim');
   const whole = rotary + fields.count('qk_nope_head_dim');
   if (Math.round(factor * whole) !== rotary)
-    throw section.odd(
-      'partial_rotary_factor',
-      factor,
-      `qk_rope_head_dim of the whole head (${rotary / whole})`,
-    );
-  const name = fields.has('rope_parameters') ? 'rope_parameters' : 'rope_scaling';
-  const { partial_rotary_factor: _, ...rest } = fields.value(name) as Record<string, never>;
-  return fields.replacing(name, rest);
+    throw section.odd(FACTOR, factor, `qk_rope_head_dim of the whole head (${rotary / whole})`);
+  return true;
 }
 
 function route(fields: ConfigFields, experts: number, chosen: number): RouteOptions {
