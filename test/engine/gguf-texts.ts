@@ -26,7 +26,7 @@ function experts({ shape, values }: Named, name: string): Named[] | undefined {
   }));
 }
 
-function tokensOf(folder: string): string[] {
+export function tokensOf(folder: string): string[] {
   if (!existsSync(join(folder, 'tokenizer.json'))) return [];
   const { model, added_tokens: added } = readJson(folder, 'tokenizer.json') as {
     model: { vocab: Record<string, number> };

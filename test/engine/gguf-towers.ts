@@ -185,6 +185,9 @@ export const KINDS: Record<string, Kind> = {
       return [{ name: tensor.name, shape: [rows, 3, p, p], values }];
     },
   },
+  glm4v: glm4v(),
+  'glm4v-moe': glm4v(),
+  'glm-ocr': glm4v(),
   gemma4: gemma4(),
   'gemma4-e': gemma4(),
   'gemma4-unified': {
@@ -231,6 +234,32 @@ export const KINDS: Record<string, Kind> = {
     keys: (_, section) => ({ [`${V}block_count`]: u32(section.num_hidden_layers! - 1) }),
   },
 };
+
+function glm4v(): Kind {
+  return {
+    type: 'glm4v',
+    names: [
+      [/^.*visual\.patch_embed\.proj/, 'v.patch_embd'],
+      [/^.*visual\.post_conv_layernorm/, 'v.norm_embd'],
+      [/^.*visual\.embeddings\.position_embedding/, 'v.position_embd'],
+      [/^.*visual\.blocks\.(\d+)\.norm([12])/, 'v.blk.$1.ln$2'],
+      [/^.*visual\.blocks\.(\d+)\.attn\.([qk])_norm/, 'v.blk.$1.attn_$2_norm'],
+      [/^.*visual\.blocks\.(\d+)\.attn\.qkv/, 'v.blk.$1.attn_qkv'],
+      [/^.*visual\.blocks\.(\d+)\.attn\.proj/, 'v.blk.$1.attn_out'],
+      [/^.*visual\.blocks\.(\d+)\.mlp\.(gate|up|down)_proj/, 'v.blk.$1.ffn_$2'],
+      [/^.*visual\.post_layernorm/, 'v.post_ln'],
+      [/^.*visual\.downsample/, 'mm.patch_merger'],
+      [/^.*visual\.merger\.proj/, 'mm.model.fc'],
+      [/^.*visual\.merger\.post_projection_norm/, 'mm.post_norm'],
+      [/^.*visual\.merger\.(gate|up|down)_proj/, 'mm.$1'],
+    ],
+    keys: (_, section) => ({
+      [`clip.use_${section.hidden_act as unknown as string}`]: bool(true),
+      [`${V}attention.layer_norm_epsilon`]: f32(section.rms_norm_eps!),
+    }),
+    change: apart(false),
+  };
+}
 
 /** A tower; of E2B and E4B bounds of products are tensors of one number. */
 function gemma4(): Kind {

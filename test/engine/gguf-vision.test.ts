@@ -2,7 +2,7 @@
 
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import { VisionEncoder } from '../../src/engine/vision/encoder.js';
@@ -166,9 +166,21 @@ describe.each(['gemma4', 'gemma4-e'])('%s', (name) => {
   });
 });
 
+describe.each(['glm4v', 'glm4v-moe', 'glm-ocr'])('%s', (name) => {
+  it('gives the features of the reference, with pictures made as the fixture says', async () => {
+    const folder = join(scratch, name);
+    mkdirSync(folder);
+    const path = join(folder, 'model.gguf');
+    // Which decoder does not matter, but that positions have axes.
+    await writeText(join(ROOT, 'qwen2-vl'), 'qwen2vl', path);
+    await writeProjector(name, join(ROOT, name), join(folder, 'mmproj-model.gguf'));
+    await expectFeatures(name, path);
+  });
+});
+
 async function expectFeatures(name: string, path: string): Promise<void> {
   await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
-  await using opened = await openModel(path, {});
+  await using opened = await openModel(path, {}, join(dirname(path), 'mmproj-model.gguf'));
   const { vision } = opened.definition;
   const encoder = new VisionEncoder(device, await loadModel(opened.source, opened.definition, device));
   try {

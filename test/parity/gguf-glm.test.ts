@@ -7,8 +7,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Engine } from '../../src/engine/engine.js';
 import { openModel } from '../../src/models/open.js';
-import { f32, i32s, string, u32, type Value } from '../setup/gguf-writer.js';
+import { tokensOf } from '../engine/gguf-texts.js';
+import { writeProjector } from '../engine/gguf-towers.js';
+import { casesOf, checkAnswer, readJson, ROOT as VISION_ROOT } from '../engine/vision-fixtures.js';
+import { f32, i32s, string, strings, u32, type Value } from '../setup/gguf-writer.js';
 import {
   type Fields,
   GGUF_LAYER_NAMES,
@@ -128,6 +132,38 @@ describe('GLM from GGUF files', () => {
     const path = join(scratch, 'glm4.gguf');
     await writeGguf(path, metadata, turned);
     await equals(path, 'glm4');
+  });
+
+  it('GLM-4.1V with its tower in an mmproj file answers pictures as the reference', async () => {
+    const folder = join(VISION_ROOT, 'glm4v');
+    const { tensors } = await published(folder);
+    const { text_config } = readJson(folder, 'config.json') as { text_config: Record<string, never> };
+    const config = text_config as unknown as Fields;
+    const rope = text_config.rope_parameters as unknown as { mrope_section: number[]; rope_theta: number };
+    const rotary = config.head_dim! / 2;
+    const own = tensors
+      .filter(({ name }) => name.startsWith('model.language_model.'))
+      .map((tensor) => renamed({ ...tensor, name: tensor.name.replace('language_model.', '') }))
+      .map((tensor) => (/attn_[qk]\./.test(tensor.name) ? halved(tensor, config.head_dim!, rotary) : tensor));
+    const path = join(scratch, 'glm4v.gguf');
+    const metadata = {
+      ...(await metadataOf('glm4', config, rotary)),
+      'glm4.rope.freq_base': f32(rope.rope_theta),
+      'glm4.rope.dimension_sections': i32s([...rope.mrope_section, 0]),
+      'tokenizer.ggml.model': string('gpt2'),
+      'tokenizer.ggml.tokens': strings(tokensOf(folder)),
+      'tokenizer.ggml.eos_token_id': u32(config.eos_token_id!),
+    };
+    await writeGguf(path, metadata, own);
+    const mmproj = join(scratch, 'glm4v-mmproj.gguf');
+    const { size } = readJson(folder, 'preprocessor_config.json') as { size: Record<string, number> };
+    await writeProjector('glm4v', folder, mmproj, {
+      'clip.vision.image_min_pixels': u32(size.shortest_edge!),
+      'clip.vision.image_max_pixels': u32(size.longest_edge!),
+    });
+    const options = { device: 'cpu', worker: false, threads: 2, precision: 'reference' } as const;
+    await using engine = await Engine.load(path, { ...options, mmproj, tokenizer: folder });
+    for (const one of casesOf('glm4v')) await checkAnswer(engine, one);
   });
 
   it('has heads of the hidden size over their number where no key says it, as most files of chatglm and phi3', async () => {

@@ -16,10 +16,14 @@ const VISUAL = 'visual.blocks.$1.';
 const QKV = `${VISUAL}attn.qkv.$2`;
 const PATCHES = 'visual.patch_embed.proj';
 
-const QWEN_COMMON: readonly PlaceRule[] = [
+/** A convolution over two frames. */
+export const patchRules: readonly PlaceRule[] = [
   [/^v\.patch_embd\.weight$/, `${PATCHES}.weight`, { part: 0, frames: true }],
   [/^v\.patch_embd\.weight\.1$/, `${PATCHES}.weight`, { part: 1, frames: true }],
   [/^v\.patch_embd\.bias$/, `${PATCHES}.bias`],
+];
+/** Attention and norms of blocks. */
+export const qkvRules: readonly PlaceRule[] = [
   [inBlock('attn_qkv'), QKV],
   [inBlock('attn_q'), QKV, { part: 0 }],
   [inBlock('attn_k'), QKV, { part: 1 }],
@@ -28,6 +32,7 @@ const QWEN_COMMON: readonly PlaceRule[] = [
   [inBlock('ln1'), `${VISUAL}norm1.$2`],
   [inBlock('ln2'), `${VISUAL}norm2.$2`],
 ];
+const QWEN_COMMON: readonly PlaceRule[] = [...patchRules, ...qkvRules];
 const QWEN_MERGER: readonly PlaceRule[] = [
   [/^v\.post_ln\.(weight|bias)$/, 'visual.merger.ln_q.$1'],
   [/^mm\.([02])\.(weight|bias)$/, 'visual.merger.mlp.$1.$2'],
