@@ -188,6 +188,40 @@ export const KINDS: Record<string, Kind> = {
   glm4v: glm4v(),
   'glm4v-moe': glm4v(),
   'glm-ocr': glm4v(),
+  'muse-glimmer': {
+    type: 'muse-glimmer',
+    names: [
+      [/^.*patch_embedder\.patch_embedding/, 'v.patch_embd'],
+      [/^.*patch_embedder\.position_embedding_table/, 'v.position_embd'],
+      [/^.*vision_tower\.ln_(pre|post)/, 'v.$1_ln'],
+      [/^.*vision_tower\.layers\.(\d+)\.norm([12])/, 'v.blk.$1.ln$2'],
+      [/^.*vision_tower\.layers\.(\d+)\.attn\.([qkv])_proj/, 'v.blk.$1.attn_$2'],
+      [/^.*vision_tower\.layers\.(\d+)\.attn\.proj/, 'v.blk.$1.attn_out'],
+      [/^.*vision_tower\.layers\.(\d+)\.mlp\.fc1/, 'v.blk.$1.ffn_up'],
+      [/^.*vision_tower\.layers\.(\d+)\.mlp\.fc2/, 'v.blk.$1.ffn_down'],
+      [/^.*vision_adapter\.fc1/, 'mm.0'],
+      [/^.*vision_adapter\.fc2/, 'mm.1'],
+      [/^.*vision_projection/, 'mm.2'],
+    ],
+    // The converter writes no base: that of published models is the graph's.
+    keys: (_, section) => ({
+      [`${V}spatial_merge_size`]: u32(section.merge_size!),
+      [`${V}rope.freq_base`]: f32((section.rope_parameters as unknown as Sizes).rope_theta!),
+    }),
+    change: (tensor, section) => {
+      const { name, shape, values } = tensor;
+      if (/attn_[qk]\./.test(name))
+        return [{ ...tensor, values: paired(tensor, section.num_attention_heads!) }];
+      if (name !== 'v.patch_embd.weight') return [tensor];
+      const [rows, side, frames] = [shape[0]!, section.patch_size!, section.patch_temporal!];
+      const area = 3 * side ** 2;
+      const summed = Float32Array.from({ length: rows * area }, (_, i) => {
+        const at = Math.floor(i / area) * area * frames + (i % area);
+        return Array.from({ length: frames }, (_, f) => values[at + f * area]!).reduce((a, b) => a + b);
+      });
+      return [{ name, shape: [rows, 3, side, side], values: summed }];
+    },
+  },
   gemma4: gemma4(),
   'gemma4-e': gemma4(),
   'gemma4-unified': {

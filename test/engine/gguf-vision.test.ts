@@ -178,6 +178,18 @@ describe.each(['glm4v', 'glm4v-moe', 'glm-ocr'])('%s', (name) => {
   });
 });
 
+describe('muse-glimmer', () => {
+  it('gives the features of the reference, with pictures made as the fixture says', async () => {
+    const folder = join(scratch, 'muse-glimmer');
+    mkdirSync(folder);
+    const path = join(folder, 'model.gguf');
+    // Which decoder does not matter.
+    await writeText(join(ROOT, 'gemma3'), 'gemma3', path);
+    await writeProjector('muse-glimmer', join(ROOT, 'muse-glimmer'), join(folder, 'mmproj-model.gguf'));
+    await expectFeatures('muse-glimmer', path);
+  });
+});
+
 async function expectFeatures(name: string, path: string): Promise<void> {
   await using device = await devices.find(({ kind }) => kind === 'cpu')!.create();
   await using opened = await openModel(path, {}, join(dirname(path), 'mmproj-model.gguf'));

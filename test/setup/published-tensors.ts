@@ -58,7 +58,7 @@ export function rowsOf({ shape, values }: Named, from: number, to: number): Omit
 
 /** Rows of q or k with rotated pairs beside one another: `reshape(heads, 2, dim / 2).swapaxes(1, 2)`. */
 export function paired({ shape, values }: Named, heads: number): Float32Array {
-  const cols = shape.at(-1)!;
+  const cols = shape[1] ?? 1;
   const half = shape[0]! / heads / 2;
   const out = new Float32Array(values.length);
   for (let head = 0; head < heads; head++)

@@ -3,6 +3,7 @@
 import { ENCODER_KINDS } from './projector-encoders.js';
 import { GEMMA4_KINDS } from './projector-gemma4.js';
 import { GLM_KINDS } from './projector-glm.js';
+import { MUSE_KINDS } from './projector-muse.js';
 import { QWEN_KINDS } from './projector-qwen.js';
 import type { ProjectorKind } from './projector-rules.js';
 
@@ -11,4 +12,5 @@ export const PROJECTOR_KINDS: readonly ProjectorKind[] = [
   ...ENCODER_KINDS,
   ...GEMMA4_KINDS,
   ...GLM_KINDS,
+  ...MUSE_KINDS,
 ];
