@@ -3,7 +3,7 @@ import { compileAsk } from './ask.js';
 import { Matcher } from './matcher.js';
 
 /** Whether a text is of a schema's pattern, or of a pattern as a whole. */
-function taker(pattern: string, search: boolean): (text: string) => boolean {
+function accepts(pattern: string, search: boolean): (text: string) => boolean {
   const matcher = new Matcher(
     compileAsk(
       search
@@ -29,7 +29,7 @@ describe('look-ahead at the beginning of a pattern', () => {
     '^(?=a$)',
   ])('is as JavaScript has it: %s', (pattern) => {
     const expected = new RegExp(pattern);
-    const takes = taker(pattern, true);
+    const takes = accepts(pattern, true);
     const letters = [...'ab09.-+@)|', 'co'];
     let state = 7;
     const draw = (below: number): number => {
@@ -43,7 +43,7 @@ describe('look-ahead at the beginning of a pattern', () => {
   });
 
   it('holds for whole answers too', () => {
-    const takes = taker('(?!no)(?=.{1,3}$)[a-z]+', false);
+    const takes = accepts('(?!no)(?=.{1,3}$)[a-z]+', false);
     expect(['ab', 'not', 'no', 'nn', 'abcd', ''].map(takes)).toEqual([
       true,
       false,
@@ -57,7 +57,7 @@ describe('look-ahead at the beginning of a pattern', () => {
   it.each(['(?!a)b', '^(?!a)b|c', '^b(?!a)', '^P(?:(?=a)b)', '^(?!a(?=b))c'])(
     'is refused anywhere else: %s',
     (pattern) => {
-      expect(() => taker(pattern, true)).toThrow(/look-ahead but at the beginning/);
+      expect(() => accepts(pattern, true)).toThrow(/look-ahead but at the beginning/);
     },
   );
 });

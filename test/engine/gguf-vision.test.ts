@@ -154,39 +154,22 @@ describe('lfm2-vl', () => {
   });
 });
 
-describe.each(['gemma4', 'gemma4-e'])('%s', (name) => {
+/** Which decoder stands behind a tower does not matter, but that it has its width, and axes where the tower wants them. */
+describe.each([
+  ['gemma4', 'gemma4', 'gemma4'],
+  ['gemma4-e', 'gemma4', 'gemma4'],
+  ['glm4v', 'qwen2-vl', 'qwen2vl'],
+  ['glm4v-moe', 'qwen2-vl', 'qwen2vl'],
+  ['glm-ocr', 'qwen2-vl', 'qwen2vl'],
+  ['muse-glimmer', 'gemma3', 'gemma3'],
+] as const)('%s behind the decoder of %s', (name, decoder, architecture) => {
   it('gives the features of the reference, with pictures made as the fixture says', async () => {
     const folder = join(scratch, name);
     mkdirSync(folder);
     const path = join(folder, 'model.gguf');
-    // Which decoder does not matter.
-    await writeText(join(ROOT, 'gemma4'), 'gemma4', path);
+    await writeText(join(ROOT, decoder), architecture, path);
     await writeProjector(name, join(ROOT, name), join(folder, 'mmproj-model.gguf'));
     await expectFeatures(name, path);
-  });
-});
-
-describe.each(['glm4v', 'glm4v-moe', 'glm-ocr'])('%s', (name) => {
-  it('gives the features of the reference, with pictures made as the fixture says', async () => {
-    const folder = join(scratch, name);
-    mkdirSync(folder);
-    const path = join(folder, 'model.gguf');
-    // Which decoder does not matter, but that positions have axes.
-    await writeText(join(ROOT, 'qwen2-vl'), 'qwen2vl', path);
-    await writeProjector(name, join(ROOT, name), join(folder, 'mmproj-model.gguf'));
-    await expectFeatures(name, path);
-  });
-});
-
-describe('muse-glimmer', () => {
-  it('gives the features of the reference, with pictures made as the fixture says', async () => {
-    const folder = join(scratch, 'muse-glimmer');
-    mkdirSync(folder);
-    const path = join(folder, 'model.gguf');
-    // Which decoder does not matter.
-    await writeText(join(ROOT, 'gemma3'), 'gemma3', path);
-    await writeProjector('muse-glimmer', join(ROOT, 'muse-glimmer'), join(folder, 'mmproj-model.gguf'));
-    await expectFeatures('muse-glimmer', path);
   });
 });
 

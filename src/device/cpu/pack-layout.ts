@@ -38,7 +38,7 @@
  * **Float** blocks are columns: f32 8 numbers; f16 and bf16 words r of `row r << 16 | row r + 4`.
  */
 import type { Matrix } from '../device.js';
-import type { FloatDtype, MatrixFormat, MatrixRows } from '../weights.js';
+import type { FloatDtype, MatrixFormat } from '../weights.js';
 import { hasMinima, SUPERBLOCK } from '../weights.js';
 
 export const BLOCK_ROWS = 8;
@@ -98,12 +98,4 @@ export function packedBytes(rows: number, cols: number, format: MatrixFormat): n
   const blocks = blockCount(rows);
   const bytes = blocks * blockBytes(cols, format) + blocks * BLOCK_ROWS * 8;
   return Math.ceil(bytes / 64) * 64;
-}
-
-/** A block of 8 rows in the making. */
-export interface BlockPacker {
-  /** Takes row `index` of `rows` as row `slot` of the block; returns the row's factor. */
-  addRow(slot: number, rows: MatrixRows, index: number): number;
-  /** Writes the block and clears it. */
-  flush(to: Uint32Array): void;
 }

@@ -3,6 +3,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import {
   colours,
+  inBlock,
   type PlaceRule,
   type ProjectorKind,
   type ProjectorReader,
@@ -13,7 +14,6 @@ import {
 const TOWER = 'vision_tower.';
 const PROJECTOR = 'multi_modal_projector.';
 const KIND = '(weight|bias)';
-const inBlock = (inner: string): RegExp => new RegExp(`^v\\.blk\\.(\\d+)\\.${inner}\\.${KIND}$`);
 
 /** SigLIP and CLIP. @param at what names begin with */
 function siglip(at: string): readonly PlaceRule[] {

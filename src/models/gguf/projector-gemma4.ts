@@ -35,13 +35,13 @@ const positionsFirst = (values: Float32Array, [, positions, width]: readonly num
   });
 
 const NAMES: Readonly<Record<string, TensorPlace>> = {
-  'v.patch_norm.1.weight': { name: `${AT}patch_ln1.weight`, turned: channelsLast },
-  'v.patch_norm.1.bias': { name: `${AT}patch_ln1.bias`, turned: channelsLast },
-  'v.patch_embd.weight': { name: `${AT}patch_dense.weight`, turned: channelsLast },
+  'v.patch_norm.1.weight': { name: `${AT}patch_ln1.weight`, reordered: channelsLast },
+  'v.patch_norm.1.bias': { name: `${AT}patch_ln1.bias`, reordered: channelsLast },
+  'v.patch_embd.weight': { name: `${AT}patch_dense.weight`, reordered: channelsLast },
   'v.patch_embd.bias': { name: `${AT}patch_dense.bias` },
   'v.patch_norm.2.weight': { name: `${AT}patch_ln2.weight` },
   'v.patch_norm.2.bias': { name: `${AT}patch_ln2.bias` },
-  'v.position_embd.weight': { name: `${AT}pos_embedding`, turned: positionsFirst },
+  'v.position_embd.weight': { name: `${AT}pos_embedding`, reordered: positionsFirst },
   'v.patch_norm.3.weight': { name: `${AT}pos_norm.weight` },
   'v.patch_norm.3.bias': { name: `${AT}pos_norm.bias` },
   'mm.input_projection.weight': { name: 'embed_vision.embedding_projection.weight' },
@@ -75,7 +75,7 @@ const pixelsFirst = (values: Float32Array, [rows]: readonly number[]): Float32Ar
   channelsLast(values, [values.length / rows!]);
 
 const TOWER_PLACES = rules([
-  [/^v\.patch_embd\.weight$/, `${TOWER}patch_embedder.input_proj.weight`, { turned: pixelsFirst }],
+  [/^v\.patch_embd\.weight$/, `${TOWER}patch_embedder.input_proj.weight`, { reordered: pixelsFirst }],
   [/^v\.position_embd\.weight$/, `${TOWER}patch_embedder.position_embedding_table`],
   [/^v\.std_(bias|scale)(?:\.weight)?$/, `${TOWER}std_$1`],
   [/^mm\.input_projection\.weight$/, 'embed_vision.embedding_projection.weight'],

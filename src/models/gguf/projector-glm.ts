@@ -2,9 +2,15 @@
 
 import type { JsonObject } from '../../weights/folder-files.js';
 import { patchRules, qkvRules } from './projector-qwen.js';
-import { colours, type ProjectorKind, type ProjectorReader, rules, tokenFields } from './projector-rules.js';
+import {
+  colours,
+  inBlock,
+  type ProjectorKind,
+  type ProjectorReader,
+  rules,
+  tokenFields,
+} from './projector-rules.js';
 
-const inBlock = (inner: string): RegExp => new RegExp(`^v\\.blk\\.(\\d+)\\.${inner}\\.(weight|bias)$`);
 const BLOCK = 'visual.blocks.$1.';
 const MERGER = 'visual.merger.';
 

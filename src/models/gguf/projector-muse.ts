@@ -1,9 +1,15 @@
 /** The projector of Muse Glimmer's tower. Source: llama.cpp (conversion/muse_glimmer.py, mtmd/models/muse-glimmer.cpp). */
 
-import { colours, type ProjectorKind, type ProjectorReader, rules, tokenFields } from './projector-rules.js';
+import {
+  colours,
+  inBlock,
+  type ProjectorKind,
+  type ProjectorReader,
+  rules,
+  tokenFields,
+} from './projector-rules.js';
 
 const TOWER = 'vision_tower.';
-const inBlock = (inner: string): RegExp => new RegExp(`^v\\.blk\\.(\\d+)\\.${inner}\\.(weight|bias)$`);
 const LAYER = `${TOWER}layers.$1.`;
 const POSITIONS = 'v.position_embd.weight';
 
@@ -15,7 +21,11 @@ export const MUSE_KINDS: readonly ProjectorKind[] = [
     pairedRows: true,
     place: rules([
       // Both frames of a patch are summed, and lie as a convolution: the same order.
-      [/^v\.patch_embd\.weight$/, `${TOWER}patch_embedder.patch_embedding.weight`, { turned: (own) => own }],
+      [
+        /^v\.patch_embd\.weight$/,
+        `${TOWER}patch_embedder.patch_embedding.weight`,
+        { reordered: (own) => own },
+      ],
       [/^v\.position_embd\.weight$/, `${TOWER}patch_embedder.position_embedding_table.weight`],
       [/^v\.(pre|post)_ln\.(weight|bias)$/, `${TOWER}ln_$1.$2`],
       [inBlock('ln([12])'), `${LAYER}norm$2.$3`],

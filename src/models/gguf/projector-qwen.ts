@@ -3,6 +3,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import {
   colours,
+  inBlock,
   type PlaceRule,
   type ProjectorKind,
   type ProjectorReader,
@@ -10,8 +11,6 @@ import {
   tokenFields,
 } from './projector-rules.js';
 
-const BLOCK = /^v\.blk\.(\d+)\./.source;
-const inBlock = (inner: string): RegExp => new RegExp(`${BLOCK}${inner}\\.(weight|bias)$`);
 const VISUAL = 'visual.blocks.$1.';
 const QKV = `${VISUAL}attn.qkv.$2`;
 const PATCHES = 'visual.patch_embed.proj';

@@ -14,7 +14,7 @@ export interface TensorPlace {
   readonly part?: number;
   readonly frames?: boolean;
   /** Its numbers in the order that the checkpoint has; `shape`: of the file's tensor. */
-  readonly turned?: (values: Float32Array, shape: readonly number[]) => Float32Array;
+  readonly reordered?: (values: Float32Array, shape: readonly number[]) => Float32Array;
 }
 
 /** An mmproj file, and the model that it is to see for. Keys stand below `clip.vision.`. */
@@ -47,6 +47,9 @@ export interface ProjectorKind {
   /** q and k have the rows of a rotated pair beside one another. */
   readonly pairedRows?: boolean;
 }
+
+/** The tensors of blocks that are called `inner`: the block is `$1`, what `inner` finds comes next, `weight` or `bias` last. */
+export const inBlock = (inner: string): RegExp => new RegExp(`^v\\.blk\\.(\\d+)\\.${inner}\\.(weight|bias)$`);
 
 /** What {@link rules} says of a name that fits: where it goes, with `$1` for what the pattern found. */
 export type PlaceRule = readonly [RegExp, string, Omit<TensorPlace, 'name'>?];

@@ -69,11 +69,11 @@ export function joinedNumbers(name: string, parts: readonly VectorSource[]): Vec
 }
 
 /** Numbers in another order. */
-export function turnedNumbers(
+export function reorderedNumbers(
   source: VectorSource,
-  turned: (values: Float32Array) => Float32Array,
+  reordered: (values: Float32Array) => Float32Array,
 ): VectorSource {
-  return { ...source, read: async () => turned(await source.read()) };
+  return { ...source, read: async () => reordered(await source.read()) };
 }
 
 /** Convolutions `[rows, channels, y, x]` of the frames as one `[rows, channels, frame, y, x]`. `area`: of a patch. */

@@ -9,7 +9,7 @@ import { pairedRows, type RowOrder } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import { PROJECTOR_KINDS } from './projector-kinds.js';
 import type { ProjectorKind, ProjectorReader, TensorPlace } from './projector-rules.js';
-import { joinedFrames, joinedNumbers, joinedRows, turnedNumbers } from './projector-tensors.js';
+import { joinedFrames, joinedNumbers, joinedRows, reorderedNumbers } from './projector-tensors.js';
 import type { GgufSource } from './source.js';
 
 const AT = 'clip.vision.';
@@ -18,7 +18,7 @@ const AT = 'clip.vision.';
 interface Made {
   readonly stored: readonly string[];
   readonly frames: boolean;
-  readonly turned?: TensorPlace['turned'] & {};
+  readonly reordered?: TensorPlace['reordered'] & {};
 }
 
 export class Projector {
@@ -96,13 +96,15 @@ export class Projector {
   }
 
   vector(name: string, shape?: readonly number[]): VectorSource {
-    const { stored, frames, turned } = this.#take(name);
+    const { stored, frames, reordered } = this.#take(name);
     const [first] = stored as [string];
-    if (turned !== undefined) {
+    if (reordered !== undefined) {
       const own = this.#checkpoint.info(first)!.shape;
       const sizeOf = (sides: readonly number[]): number => sides.reduce((all, side) => all * side, 1);
       const stated = shape !== undefined && sizeOf(shape) !== sizeOf(own) ? shape : own;
-      return turnedNumbers(this.#checkpoint.vector(first, name, stated), (values) => turned(values, own));
+      return reorderedNumbers(this.#checkpoint.vector(first, name, stated), (values) =>
+        reordered(values, own),
+      );
     }
     if (stored.length === 1) return this.#checkpoint.vector(first, name, shape, this.#orderOf(first));
     const parts = stored.map((one) =>
@@ -209,8 +211,8 @@ function places(checkpoint: GgufCheckpoint, kind: ProjectorKind, read: Projector
     const place = kind.place(swapped(stored, read), read);
     if (place === null) continue;
     if (place === undefined) throw extra(checkpoint.path, stored);
-    const { name, part = 0, frames = false, turned } = place;
-    const made = parts.get(name) ?? { stored: [], frames, ...(turned && { turned }) };
+    const { name, part = 0, frames = false, reordered } = place;
+    const made = parts.get(name) ?? { stored: [], frames, ...(reordered && { reordered }) };
     if (made.stored[part] !== undefined) throw extra(checkpoint.path, stored);
     made.stored[part] = stored;
     parts.set(name, made);
