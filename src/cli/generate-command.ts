@@ -1,7 +1,8 @@
 /** `kvant generate`: one answer to one prompt or conversation. */
 import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
-import type { Generation } from '../engine/types.js';
+import type { EngineChatMessage, Generation } from '../engine/types.js';
+import { hasPictures } from '../engine/vision/picture-parts.js';
 import { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { EXAMPLE_MODEL } from './example-model.js';
@@ -113,9 +114,15 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
     });
   const { toolFormat } = flags;
   const options = { ...engineOptions(flags), ...(toolFormat === undefined ? {} : { toolFormat }) };
-  const { start, pictures } = await readRequest(flags);
+  const { start, messages, pictures } = await readRequest(flags);
   const [{ loadEngine }, { quietLog }] = await Promise.all([import('./load.js'), import('./log.js')]);
-  await using engine = await loadEngine(model, options, quietLog(flags.logLevel));
+  await using engine = await loadEngine(model, options, quietLog(flags.logLevel), async (all) => {
+    if (!hasPictures(messages)) return;
+    const { checkSight } = await import('../engine/vision/sees.js');
+    await checkSight(model, messages, all).catch((error) => {
+      throw inFileNames(error, pictures);
+    });
+  });
   await untilInterrupted(async (signal) => {
     const sampling = {
       ...samplingOptions(flags),
@@ -166,6 +173,8 @@ type Sampling = SamplingOptions & { readonly signal: AbortSignal };
 
 interface ReadRequest {
   readonly start: (engine: Engine, sampling: Sampling) => Generation;
+  /** What is asked through a chat template. */
+  readonly messages: readonly EngineChatMessage[];
   readonly pictures: readonly NamedPicture[];
 }
 
@@ -206,7 +215,7 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
         ...(all === undefined ? {} : { tools: all }),
         templateOptions,
       });
-    return { start, pictures: [] };
+    return { start, messages, pictures: [] };
   }
   const prompt =
     flags.promptFile !== undefined
@@ -215,14 +224,14 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
         ? await readText('-')
         : (flags.prompt ?? '');
   const pictures = (flags.image ?? []).map(localPicture);
+  const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
+  const messages = [...system, { role: 'user', content: withPictures(pictures, prompt) }];
   const start: ReadRequest['start'] = (engine, sampling) => {
     if (flags.raw) return engine.generate({ ...sampling, prompt });
     if (!engine.info.model.hasChatTemplate) {
       refuseWithoutTemplate({ ...flags, raw: true }, 'The model has no chat template');
       return engine.generate({ ...sampling, prompt });
     }
-    const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
-    const messages = [...system, { role: 'user', content: withPictures(pictures, prompt) }];
     return engine.chat({
       ...sampling,
       ...parts,
@@ -231,7 +240,7 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
       templateOptions,
     });
   };
-  return { start, pictures };
+  return { start, messages, pictures };
 }
 
 /** Flags that say something to the chat template mean nothing without one. */

@@ -25,8 +25,17 @@ const LABELS: Readonly<Record<LoadPhase, string>> = {
   compile: 'Preparing',
 };
 
-export function loadEngine(model: string, options: EngineOptions, log?: LoadLog): Promise<Engine> {
-  return loading(model, options, log, (all) => Engine.load(model, all));
+/** `before`: what is refused of the model's configuration alone. */
+export function loadEngine(
+  model: string,
+  options: EngineOptions,
+  log?: LoadLog,
+  before: (options: EngineOptions) => Promise<void> = async () => {},
+): Promise<Engine> {
+  return loading(model, options, log, async (all) => {
+    await before(all);
+    return await Engine.load(model, all);
+  });
 }
 
 /** Made-up weights in the sizes of a known model. */

@@ -50,7 +50,7 @@ export function withPictures(pictures: readonly NamedPicture[], text: string): u
 /** An error about a picture of {@link withPictures}, as the engine tells it, in the name of the picture's file; other errors as they are. */
 export function inFileNames(error: unknown, pictures: readonly NamedPicture[]): unknown {
   if (!(error instanceof KvantError) || error.where === undefined) return error;
-  const at = /^messages\[\d+\]\.content\[(\d+)\]\.image$/.exec(error.where)?.[1];
+  const at = /^messages\[\d+\]\.content\[(\d+)\](?:\.image)?$/.exec(error.where)?.[1];
   const name = at === undefined ? undefined : pictures[Number(at)]?.name;
   if (name === undefined) return error;
   const { code, message, kind, fix, where } = error;

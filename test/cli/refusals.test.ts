@@ -8,6 +8,10 @@ import { kvant, kvantInTurn, type Ran } from './kvant.js';
 const demo = 'models/demo-text';
 const cpu = ['--device', 'cpu', '--max-context', '1024'];
 
+const blind = 'test/fixtures/models/qwen2-bias';
+const PNG =
+  'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==';
+
 const env = { VK_ICD_FILENAMES: '/nonexistent.json' };
 
 const REFUSED = [
@@ -62,6 +66,19 @@ const REFUSED = [
     ['generate', 'models/demo-vision', '--prompt', 'a', '--image', 'data:image/png;base64,AAAA'],
     2,
     /^error The data URL is no picture that kvant knows\. \[unsupported-image\]\nfix /,
+  ],
+  // From its configuration alone: the folder has no weights that could be read.
+  [
+    'a picture for a model that reads text only',
+    ['generate', blind, '--prompt', 'a', '--system', 'b', '--image', PNG],
+    1,
+    /^error The data URL is of type "image": this model reads text only \[unsupported-content\]\nfix +Leave the part out/,
+  ],
+  [
+    'questions about pictures for a model that reads text only',
+    ['eval', blind, '--set', 'test/fixtures/eval/vision.jsonl.br'],
+    1,
+    /^error test\/fixtures\/eval\/vision\.jsonl\.br:1 images\[0\]\.png_base64 is of type .*\[unsupported-content\]\nfix +Leave/,
   ],
   [
     'a context beyond the model',

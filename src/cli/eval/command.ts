@@ -39,7 +39,7 @@ export function addEvalCommand(program: Command): void {
         fix: 'Give one or more files: --set test/fixtures/eval/eval-*.',
       });
     const options = engineOptions(flags);
-    const { askAll, readQuestions, setName } = await import('./question-sets.js');
+    const { askAll, checkSights, readQuestions, setName } = await import('./question-sets.js');
     const sets: [string, Question[]][] = [];
     for (const path of flags.set) {
       const all = (await readQuestions(path)).filter(
@@ -49,7 +49,13 @@ export function addEvalCommand(program: Command): void {
     }
     await checkOutputs(flags);
     const { loadEngine } = await import('../load.js');
-    await using engine = await loadEngine(model, options);
+    await using engine = await loadEngine(model, options, undefined, (all) =>
+      checkSights(
+        model,
+        sets.flatMap(([, questions]) => questions),
+        all,
+      ),
+    );
     const bar = new ProgressBar();
     const results: SetResult[] = [];
     for (const [name, questions] of sets) {

@@ -63,7 +63,7 @@ function bytesOf(base64: string, where: string): Uint8Array {
   }
 }
 
-const PART = /^messages\[0\]\.content\[(\d+)\]\.image_url(?:\.url)?$/;
+const PART = /^messages\[0\]\.content\[(\d+)\](?:\.image_url(?:\.url)?)?$/;
 
 /** Null says nothing. */
 export const hasImages = (line: Line | null): line is Line =>

@@ -7,7 +7,8 @@
  */
 import { basename } from 'node:path';
 import type { Engine } from '../../engine/engine.js';
-import type { EngineChatMessage, GenerationResult } from '../../engine/types.js';
+import type { EngineChatMessage, EngineOptions, GenerationResult } from '../../engine/types.js';
+import { hasPictures } from '../../engine/vision/picture-parts.js';
 import { KvantError } from '../../errors.js';
 import { parseJson, parseLosslessJson, readText } from '../input.js';
 import { atPlace, checkPictures, hasImages, withPictures } from './picture-line.js';
@@ -90,6 +91,20 @@ export async function readQuestions(path: string): Promise<Question[]> {
       ...(typeof value.reference === 'string' ? { reference: value.reference } : {}),
       ...(typeof value.reference_ok === 'boolean' ? { referenceOk: value.reference_ok } : {}),
     };
+  });
+}
+
+/** Before the model is loaded. Errors: those of `checkSight`, in the place that the question has in its file. */
+export async function checkSights(
+  model: string,
+  questions: readonly Question[],
+  options: EngineOptions,
+): Promise<void> {
+  const seen = questions.find(({ messages }) => hasPictures(messages));
+  if (seen === undefined) return;
+  const { checkSight } = await import('../../engine/vision/sees.js');
+  await checkSight(model, seen.messages, options).catch((error) => {
+    throw atPlace(error, seen);
   });
 }
 
