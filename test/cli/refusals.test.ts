@@ -71,13 +71,13 @@ const REFUSED = [
   [
     'a picture for a model that reads text only',
     ['generate', blind, '--prompt', 'a', '--system', 'b', '--image', PNG],
-    1,
+    2,
     /^error The data URL is of type "image": this model reads text only \[unsupported-content\]\nfix +Leave the part out/,
   ],
   [
     'questions about pictures for a model that reads text only',
     ['eval', blind, '--set', 'test/fixtures/eval/vision.jsonl.br'],
-    1,
+    2,
     /^error test\/fixtures\/eval\/vision\.jsonl\.br:1 images\[0\]\.png_base64 is of type .*\[unsupported-content\]\nfix +Leave/,
   ],
   [
