@@ -7,6 +7,7 @@ import { createPreTokenizer } from '../encoding/pre-tokenizers.js';
 import { Tokenizer } from '../tokenizer.js';
 import { ggufEnds, ggufText } from './gguf-tokenizer.js';
 import { mergesOfScores } from './score-merges.js';
+import { splitNameOf } from './split-name.js';
 import { SPLIT_NAMES, splitPattern } from './split-patterns.js';
 import type { TokenizerMetadata } from './tokenizer-metadata.js';
 
@@ -28,7 +29,7 @@ function metadata(values: Record<string, unknown>): TokenizerMetadata {
 /** Made by scripts/fixtures/gguf-splits.py. */
 const SPLITS = JSON.parse(
   readFileSync(new URL('../../../test/fixtures/text/gguf-splits.json', import.meta.url), 'utf8'),
-) as { text: string; codePoints: Record<string, number[]> };
+) as { text: string; codePoints: Record<string, number[]>; symbols: Record<string, number[]> };
 
 const at = (keys: Record<string, unknown>): Record<string, unknown> =>
   Object.fromEntries(Object.entries(keys).map(([key, value]) => [`tokenizer.ggml.${key}`, value]));
@@ -94,6 +95,8 @@ describe('byte-level BPE of a GGUF file', () => {
 
   it('ends a turn at every token that does', () => {
     expect(ggufText(metadata(BPE)).config).toEqual({ eos_token_id: [0, 1] });
+    const listed = { ...BPE, 'tokenizer.ggml.eos_token_ids': [0, 4, 99] };
+    expect(ggufText(metadata(listed)).config).toEqual({ eos_token_id: [0, 1, 4] });
     const named = { ...BPE, 'tokenizer.ggml.eot_token_id': 1, 'tokenizer.ggml.eom_token_id': 3 };
     expect(ggufText(metadata(named)).config).toEqual({ eos_token_id: [0, 1, 3] });
     const ends = (tokens: readonly string[], types: readonly number[], more: object = {}) =>
@@ -108,7 +111,7 @@ describe('byte-level BPE of a GGUF file', () => {
   });
 
   it('refuses what would change ids in silence, and says what to do', () => {
-    for (const pre of ['default', 'a-new-one', undefined])
+    for (const pre of ['a-new-one', undefined])
       expect(failure({ ...BPE, 'tokenizer.ggml.pre': pre })).toMatchObject({
         code: 'tokenizer-unsupported',
         fix: expect.stringContaining('qwen2') as string,
@@ -139,6 +142,37 @@ describe('byte-level BPE of a GGUF file', () => {
       expect(pieces.map((piece) => [...piece].length)).toEqual(wanted);
     },
   );
+
+  it.each(Object.entries(SPLITS.symbols))(
+    'cuts by the pattern of %s, which cuts bytes as well, as the Rust library does',
+    (pre, wanted) => {
+      const cut = createPreTokenizer(splitPattern(pre)!.preTokenizer);
+      const { pieces } = cut({ pieces: [SPLITS.text], atStart: true });
+      expect(pieces.map((piece) => [...piece].length)).toEqual(wanted);
+    },
+  );
+
+  it('knows the pattern of a file that does not say it by what it holds', () => {
+    const tokens = [
+      '<|start_header_id|>',
+      '<|eot_id|>',
+      '<|im_start|>',
+      '<|endoftext|>',
+      '<|start|>',
+      '<|channel|>',
+    ];
+    const named = (architecture: string, pre?: string, held = tokens) =>
+      splitNameOf(metadata({ 'general.architecture': architecture, 'tokenizer.ggml.pre': pre }), held);
+    expect(named('llama')).toBe('llama-bpe');
+    expect(named('llama', 'default')).toBe('llama-bpe');
+    expect(named('llama', 'smaug-bpe')).toBe('smaug-bpe');
+    expect(named('qwen2')).toBe('qwen2');
+    expect(named('qwen35moe', 'default')).toBe('qwen35');
+    expect(named('gptoss', 'default')).toBe('gpt-4o');
+    expect(named('glmocr', 'llama-bpe', [])).toBe('chatglm-bpe');
+    expect(named('llama', undefined, ['a'])).toBeUndefined();
+    expect(named('llama', 'default', ['a'])).toBe('default');
+  });
 
   it('cuts as the Rust library does by the same pattern', () => {
     const cut = createPreTokenizer(splitPattern('hunyuan-dense')!.preTokenizer);
@@ -184,6 +218,16 @@ describe('SentencePiece of a GGUF file', () => {
     expect(encode(gemma, ' ab\nb', true)).toEqual([1, PIECES.indexOf('▁ab'), 3, PIECES.indexOf('b')]);
     expect(made(gemma).decode(encode(gemma, ' ab b'))).toBe(' ab b');
     expect(failure({ ...gemma, 'tokenizer.ggml.merges': undefined })).toMatchObject({ code: 'model-config' });
+    // As Ollama names them, and as another model of this kind has them in a file of `gpt2`.
+    for (const named of [at({ model: 'llama', pre: 'gemma4' }), at({ model: 'gpt2', pre: 'sarvam-moe' })]) {
+      const other = { ...gemma, ...named };
+      expect(encode(other, ' ab\nb', true)).toEqual([1, PIECES.indexOf('▁ab'), 3, PIECES.indexOf('b')]);
+    }
+  });
+
+  it('puts no mark before the texts of a Gemma that does not say it', () => {
+    expect(encode({ ...SPM, 'general.architecture': 'gemma3' }, 'ab')).toEqual([8]);
+    expect(encode({ ...SPM, 'general.architecture': 'llama' }, 'ab')).toEqual([9]);
   });
 
   it('refuses scores that do not fit', () => {

@@ -9,7 +9,8 @@ import { answerEnds } from '../answer-ends.js';
 import type { JsonObject } from '../json-file.js';
 import { enclosed, unigram, wordPiece } from './encoder-tokenizers.js';
 import { mergesOfScores } from './score-merges.js';
-import { SPLIT_NAMES, type SplitPattern, splitPattern } from './split-patterns.js';
+import { splitNameOf } from './split-name.js';
+import { markedSpacesOf, SPLIT_NAMES, type SplitPattern, splitPattern } from './split-patterns.js';
 import type { TokenizerMetadata } from './tokenizer-metadata.js';
 
 /** The small files of a model, made from a GGUF file. */
@@ -94,9 +95,12 @@ function make(
   tokens: readonly string[],
   types: readonly number[],
 ): MadeParts {
+  const marked = markedSpacesOf(metadata.text(`${AT}pre`) ?? '');
+  // Ollama calls the pieces of Gemma 4 those of SentencePiece.
+  if (model === 'gemma4' || marked !== undefined)
+    return { ...markedSpaces(metadata, tokens, types), ...marked };
   if (model === 'gpt2') return byteLevel(metadata, tokens);
   if (model === 'llama') return sentencePiece(metadata, tokens, types);
-  if (model === 'gemma4') return markedSpaces(metadata, tokens, types);
   if (model === 'bert' || model === 't5')
     return {
       ...(model === 'bert' ? wordPiece : unigram)(metadata, tokens, types),
@@ -111,7 +115,7 @@ function make(
 }
 
 function byteLevel(metadata: TokenizerMetadata, tokens: readonly string[]): Parts {
-  const pre = metadata.text(`${AT}pre`);
+  const pre = splitNameOf(metadata, tokens);
   const pattern = splitPattern(pre ?? '');
   if (pattern === undefined) {
     const what =
@@ -171,7 +175,9 @@ function sentencePiece(
     throw metadata.odd(`${AT}scores`, `a list of ${tokens.length}, one for each token,`);
   const isPiece = (id: number): boolean =>
     types[id] !== CONTROL && types[id] !== USER_DEFINED && types[id] !== UNKNOWN && types[id] !== BYTE;
-  const made = pieces(metadata, tokens, types, metadata.flag(`${AT}add_space_prefix`) ?? true);
+  // No text of Gemma begins with a space of its own, which Ollama's files do not say.
+  const usual = !/^gemma/.test(metadata.text('general.architecture') ?? '');
+  const made = pieces(metadata, tokens, types, metadata.flag(`${AT}add_space_prefix`) ?? usual);
   return { ...made, model: { ...made.model, merges: mergesOfScores(tokens, scores, isPiece) } };
 }
 
@@ -276,7 +282,8 @@ function endIds(metadata: TokenizerMetadata, tokens: readonly string[], types: r
     // Some converters call them the user's.
     return types[id] === CONTROL || types[id] === USER_DEFINED ? id : undefined;
   };
-  const ends = [...stated('eos'), ...stated('eot'), ...stated('eom'), ...answerEnds(special)];
+  const listed = (metadata.numbers(`${AT}eos_token_ids`) ?? []).filter((id) => tokens[id] !== undefined);
+  const ends = [...stated('eos'), ...stated('eot'), ...stated('eom'), ...listed, ...answerEnds(special)];
   return [...new Set(ends)].sort((a, b) => a - b);
 }
 

@@ -31,6 +31,8 @@ const QWEN35 = `${CONTRACTIONS}|${BEFORE}[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p
 const GPT4O = `${BEFORE}${UPPER}*${LOWER}+${CONTRACTIONS}?|${BEFORE}${UPPER}+${LOWER}*${CONTRACTIONS}?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 const TEKKEN = `${BEFORE}${UPPER}*${LOWER}+|${BEFORE}${UPPER}+${LOWER}*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 
+const GPT2_WORDS = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
 const SEED = `${CONTRACTIONS}|${BEFORE}\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|${SPACES}`;
 
 /** Chinese by itself, and letters of other scripts as GPT-4o has them. */
@@ -120,6 +122,53 @@ const DEEPSEEK_LLM = inTurn(
 const DEEPSEEK_CODER = inTurn('[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', EAST_ASIAN, EACH_DIGIT);
 /** Numbers by thousands, from their ends. */
 const TINY_AYA = inTurn('\\d{1,3}(?=(?:\\d{3})*\\b)', GPT4O);
+const AFMOE = inTurn(
+  '\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*(?!\\p{Nd}))',
+  '[一-鿿㐀-䶿豈-\ufaff\u3040-ゟ゠-ヿ･-ﾟ⼀-⿟เ-\u0e7f\u0e80-\u0effក-\u17ffက-႟ꩠ-ꩿ\ua9e0-\ua9ff가-\ud7afᄀ-ᇿ]+',
+  DEEPSEEK3,
+);
+
+const YOUTU = inTurn(
+  '[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-\u303f︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+',
+  GPT4O.replace('{1,3}', ''),
+);
+const SPARK = inTurn(
+  '\\p{N}{1,3}',
+  '[一-龥\u3040-ゟ゠-ヿ]+',
+  DEEPSEEK3.replace('+[\\r\\n]*|\\s*[\\r\\n]+', '+|[\\r\\n]'),
+  '\\p{N}',
+);
+const MINICPM5 = inTurn('\\p{N}{1,3}', LLAMA3.replace('{1,3}', '+'));
+const BAILING = `'(?i:[sdmt]|ll|ve|re)|${BEFORE}\\p{L}+|\\p{N}|${OTHERS}|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+`;
+const EXAONE_MOE = `${CONTRACTIONS}|${BEFORE}(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+`;
+const JAIS2 = LLAMA3.replace(
+  '\\s+(?!\\S)|\\s+',
+  `${[512, 256, 128, 64, 32, 16, 8, 4].map((most) => `\\s{${most}}(?!\\S)`).join('|')}|\\s{1,2}(?!\\S)|\\s{1}`,
+);
+/** Of BLOOM. */
+const BETWEEN_SIGNS = ' ?[^(\\s|.,!?…。，、।۔،)]+';
+
+/** Of Falcon, and where nothing else is said. Behind the third of its steps there are symbols of bytes. */
+const FALCON_THREES = split('[0-9][0-9][0-9]');
+const inSymbols = (...pretokenizers: JsonObject[]): SplitPattern => ({
+  ...GPT2,
+  preTokenizer: { type: 'Sequence', pretokenizers },
+});
+const FALCON = inSymbols(
+  { type: 'Punctuation', behavior: 'Contiguous' },
+  byteLevel(true),
+  { type: 'Digits', individual_digits: false },
+  FALCON_THREES,
+);
+const LLAMA_CPP_DEFAULT = inTurn('[\\p{P}$+<=>^~|]+', GPT2_WORDS, '\\p{N}+', '[0-9][0-9][0-9]');
+const CHAMELEON = inTurn(
+  '<sentinel:[0-9]+>',
+  '(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z',
+  '([\\t\\n]|    |  )',
+  EACH_DIGIT,
+  { type: 'Punctuation', behavior: 'Isolated' },
+  GPT2_WORDS,
+);
 
 const named = (pattern: SplitPattern, ...names: string[]): [string, SplitPattern][] =>
   names.map((name) => [name, pattern]);
@@ -135,19 +184,23 @@ const PATTERNS = new Map<string, SplitPattern>([
     'lfm2',
     'midm-2.0',
     'pixtral',
+    'jina-v5-nano',
   ),
   ...named(by(LLAMA3), 'dbrx', 'smaug-bpe', 'glm4', 'chatglm-bpe'),
   ...named(LIKE_QWEN2, 'qwen2', 'deepseek-r1-qwen', 'kormo', 'f2llmv2', 'megrez'),
-  ...named(by(QWEN2), 'hunyuan', 'solar-open'),
+  ...named(LIKE_QWEN2, 'stablelm2'),
+  ...named(by(QWEN2), 'hunyuan', 'solar-open', 'grok-2'),
+  ...named(by(QWEN2.slice(CONTRACTIONS.length + 1)), 'ufakzeka'),
+  ...named(inTurn('[^\\n]+|[\\n]+', QWEN2), 'laguna'),
   ...named(by(QWEN35, NFC), 'qwen35'),
-  ...named(by(GPT4O), 'gpt-4o', 'llama4', 'minimax-m2', 'kanana2'),
+  ...named(by(GPT4O), 'gpt-4o', 'llama4', 'minimax-m2', 'kanana2', 'talkie'),
   ...named(by(GPT4O, { ignoreMerges: true, encloses: true }), 'granite-embed-multi-97m'),
   ...named(by(TEKKEN, { ignoreMerges: true, addBos: true }), 'tekken'),
   ...named(by(SEED), 'seed-coder'),
   // Its own tokenizer takes a word that is a token before it merges.
   ...named(by(KIMI, { ignoreMerges: true }), 'kimi-k2'),
-  ...named(TINY_AYA, 'tiny_aya'),
-  ...named(LIKE_DEEPSEEK3, 'deepseek-v3', 'hunyuan-dense', 'joyai-llm'),
+  ...named(TINY_AYA, 'tiny_aya', 'cohere2moe'),
+  ...named(LIKE_DEEPSEEK3, 'deepseek-v3', 'hunyuan-dense', 'joyai-llm', 'hy_v4'),
   ...named(DEEPSEEK_LLM, 'deepseek-llm'),
   ...named(DEEPSEEK_CODER, 'deepseek-coder'),
   ...named(
@@ -161,12 +214,43 @@ const PATTERNS = new Map<string, SplitPattern>([
     'gigachat',
     'a.x-4.0',
     'mellum',
+    'jais',
+    'jina-es',
+    'jina-de',
+    'jina-v2-es',
+    'jina-v2-de',
   ),
+  ...named({ ...GPT2, ...NFC }, 'mpt'),
   ...named({ ...GPT2, ...NFC, encloses: true }, 'modern-bert'),
-  ...named({ ...GPT2, encloses: true }, 'roberta-bpe'),
-  ...named(SINGLE_DIGITS, 'smollm', 'starcoder', 'refact', 'codeshell', 'minerva-7b'),
+  ...named({ ...GPT2, encloses: true }, 'roberta-bpe', 'jina-v1-en', 'jina-v2-code'),
+  ...named(SINGLE_DIGITS, 'smollm', 'starcoder', 'refact', 'codeshell', 'minerva-7b', 'exaone', 'mellum2'),
   ...named({ ...SINGLE_DIGITS, ...NFC }, 'command-r'),
+  ...named({ ...MINICPM5, ignoreMerges: true }, 'minicpm5'),
+  ...named({ ...YOUTU, ignoreMerges: true }, 'youtu'),
+  ...named(SPARK, 'spark2_5'),
+  ...named(AFMOE, 'afmoe'),
+  ...named(by(BAILING), 'bailingmoe', 'bailingmoe2', 'llada-moe'),
+  ...named(by(EXAONE_MOE), 'exaone-moe'),
+  ...named(by(JAIS2), 'jais-2'),
+  ...named(by(BETWEEN_SIGNS), 'poro-chat', 'bloom', 'gpt3-finnish'),
+  ...named(inTurn(BETWEEN_SIGNS, EACH_DIGIT), 'viking'),
+  ...named(inTurn('\\p{N}+', '(?=(\\d{3})+(?!\\d))'), 'superbpe'),
+  ...named(FALCON, 'falcon'),
+  ...named({ ...CHAMELEON, addBos: true }, 'chameleon'),
+  ...named(LLAMA_CPP_DEFAULT, 'default'),
 ]);
+
+/** Names of tokenizers that have no words before merging: spaces are marked, and a text is merged as a whole. */
+const MARKED_SPACES: Readonly<Record<string, { readonly encloses: boolean }>> = {
+  gemma4: { encloses: false },
+  'sarvam-moe': { encloses: false },
+  'granite-embed-multi-311m': { encloses: true },
+};
+
+/** @returns undefined for a name that stands for words */
+export function markedSpacesOf(name: string): { readonly encloses: boolean } | undefined {
+  return Object.hasOwn(MARKED_SPACES, name) ? MARKED_SPACES[name] : undefined;
+}
 
 /** Names that are known, sorted. */
 export const SPLIT_NAMES: readonly string[] = [...PATTERNS.keys()].sort();
