@@ -1,6 +1,7 @@
 /** A chat whose tools carry their handlers: calls are run, their results sent back, and the model goes on. */
 
 import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
 import type { ToolChoice } from '../text/tool-choice.js';
 import { readTypedSchema } from './typed-schema.js';
 import type {
@@ -107,7 +108,7 @@ export function startToolRun(chat: (request: ChatRequest) => Generation, request
 }
 
 /**
- * Errors, of the promise: `invalid-parameter`; those of the chats. What a tool throws is told the model, and the run goes on. At the limit of rounds
+ * Errors, of the promise: `invalid-parameter`; those of the chats. What a tool throws is told the model, and so are arguments that are no JSON object; the run goes on. At the limit of rounds
  * the last answer's calls are left as they are. `cancelled`: told the tools beside the request's own signal; the answer after them is for `chat` to end.
  */
 export async function runTools(
@@ -140,13 +141,13 @@ export async function runTools(
     }).result;
     results.push(result);
     const { toolCalls, text, reasoning } = result;
+    const over = toolCalls.length === 0 || result.finishReason !== 'stop' || results.length === maxRounds;
     added.push({
       role: 'assistant',
       content: text,
       ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
-      ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
+      ...(toolCalls.length === 0 ? {} : { tool_calls: over ? toolCalls : toolCalls.map(sendable) }),
     });
-    const over = toolCalls.length === 0 || result.finishReason !== 'stop' || results.length === maxRounds;
     if (over) return { ...result, usage: usageOf(results), messages: added, rounds: results.length };
     request.signal?.throwIfAborted();
     const signals = [request.signal, cancelled].filter((signal) => signal !== undefined);
@@ -155,6 +156,22 @@ export async function runTools(
     request.signal?.throwIfAborted();
     // What had to be called has been.
     toolChoice = afterCalls(toolChoice);
+  }
+}
+
+/** A call as a conversation takes it: where the arguments are no JSON object, without any. Its result says what they were. */
+function sendable(call: ToolCall): ToolCall {
+  const { name, arguments: given } = call.function;
+  return objectIn(given) === null ? { ...call, function: { name, arguments: '{}' } } : call;
+}
+
+/** Null where a text is no JSON object. */
+function objectIn(text: string): object | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && !Array.isArray(value) ? value : null;
+  } catch {
+    return null;
   }
 }
 
@@ -167,12 +184,8 @@ async function answerOf(
   const failed = (why: string): EngineChatMessage => message(JSON.stringify({ error: why }));
   const handler = handlers.get(name);
   if (handler === undefined) return failed(`There is no tool "${name}".`);
-  let args: unknown;
-  try {
-    args = JSON.parse(given);
-  } catch {
-    return failed('The arguments are no JSON.');
-  }
+  let args: unknown = objectIn(given);
+  if (args === null) return failed(`The arguments are no JSON object: ${shown(given)}`);
   if (handler.read !== null) {
     args = handler.read(given);
     if (args === null) return failed('The arguments are not what the tool takes.');

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { Engine } from '../../src/engine/engine.js';
 import type { ToolContext } from '../../src/engine/tool-run.js';
+import type { ToolCall } from '../../src/engine/types.js';
 import { MODEL, refusal } from './engine-harness.js';
 
 const messages = [{ role: 'user', content: 'What is the weather in Rome?' }];
@@ -44,6 +45,24 @@ describe('a run of tools', () => {
     expect(result.messages.map(({ role }) => role)).toEqual(['assistant', 'tool', 'assistant']);
     expect(result.messages[1]).toMatchObject({ content: '{"weather":"sunny"}', name: 'get_weather' });
     expect(result.usage.completionTokens).toBeGreaterThan(result.tokenIds.length);
+  });
+
+  it('tells the model of a call that was cut off, as a conversation takes it', async () => {
+    const asked: unknown[] = [];
+    const result = await engine.runTools({
+      ...options,
+      toolChoice: 'required',
+      // Within the arguments of the first call.
+      stop: ['Rom'],
+      maxRounds: 2,
+      tools: weather((args) => asked.push(args)),
+    });
+    expect(asked).toEqual([]);
+    expect(result.rounds).toBe(2);
+    const [call, told] = result.messages;
+    const [{ function: made }] = call!.tool_calls as [ToolCall];
+    expect(made).toEqual({ name: 'get_weather', arguments: '{}' });
+    expect(JSON.parse(told!.content as string).error).toContain('{"city": "');
   });
 
   it('is what a chat becomes whose tools carry handlers, and streams its answers', async () => {
