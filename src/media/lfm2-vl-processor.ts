@@ -48,8 +48,7 @@ export function readLfm2VlProcessor(fields: ProcessorFields, tower: TowerInput):
   if (mostTokens < leastTokens)
     throw fields.odd('max_image_tokens', 'It takes no less than min_image_tokens.');
   return new Lfm2VlProcessor({
-    ...fields.pixels('bilinear', HALF, HALF),
-    ...(fields.flag('do_normalize', true) && { fused: true }),
+    ...fields.tensorPixels('bilinear', HALF, HALF),
     patchSize,
     mergeSize,
     leastTokens,

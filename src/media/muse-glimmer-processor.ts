@@ -26,8 +26,7 @@ export function readMuseGlimmerProcessor(fields: ProcessorFields, tower: TowerIn
   fields.agree('patch_size', fields.count('patch_size') ?? 14, tower.patchSize);
   fields.agree('merge_size', fields.count('merge_size') ?? 2, tower.mergeSize);
   return new MuseGlimmerProcessor({
-    ...fields.pixels('lanczos', HALF, HALF),
-    ...(fields.flag('do_normalize', true) && { fused: true }),
+    ...fields.tensorPixels('lanczos', HALF, HALF),
     mostTokens: fields.count('max_image_tokens') ?? 4096,
     patchSize: tower.patchSize,
     mergeSize: tower.mergeSize,

@@ -85,6 +85,13 @@ export class ProcessorFields {
     };
   }
 
+  /** The same, as a processor of tensors has it: in f32, mean and deviation rescaled in place of the bytes. */
+  tensorPixels(filter: ResizeFilter, mean: readonly number[], std: readonly number[]): PixelValues {
+    const values = this.pixels(filter, mean, std);
+    if (this.flag('do_normalize', true)) return { ...values, fused: true };
+    return { ...values, scale: Math.fround(values.scale) };
+  }
+
   /** Errors: `invalid-preprocessor`, where a field says another thing than what the model is made for. */
   agree(name: string, stated: number | undefined, wanted: number): void {
     if (stated === undefined || stated === wanted) return;

@@ -19,6 +19,8 @@ export interface SquareSettings extends PixelValues {
   readonly size: number;
   /** Side to which the shorter one is resized before the middle is cut out; null where the ratio changes. */
   readonly shortest: number | null;
+  /** Where the ratio changes: side of the square whose middle is cut out. Default: it is whole. */
+  readonly squeezed?: number;
   readonly patchSize: number;
 }
 
@@ -29,22 +31,31 @@ const WIDEST = 200;
 export function readClipProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
   fields.mustBe('do_resize', true);
   const size = fields.within('size', ['shortest_edge']);
-  const edge = size.count('shortest_edge');
-  if (edge === undefined && size.count('height') !== undefined) return readSiglipProcessor(fields, tower);
-  fields.mustBe('do_center_crop', true);
-  const crop = fields.within('crop_size', ['height', 'width']);
-  const side = crop.count('height') ?? 224;
-  if ((crop.count('width') ?? side) !== side) throw fields.odd('crop_size', 'It takes a square.');
-  const shortest = edge ?? 224;
-  if (shortest < side)
-    throw invalidProcessor('size', `is ${shortest}, below crop_size`, 'It takes no less than crop_size.');
-  fields.agree('crop_size', side, tileSize(tower, side));
+  const height = size.count('shortest_edge') === undefined ? size.count('height') : undefined;
+  if (height !== undefined && (size.count('width') ?? height) !== height)
+    throw fields.odd('size', 'It takes a square.');
+  const crops = fields.flag('do_center_crop', true);
+  // Else pictures would have sides of any ratio.
+  if (height === undefined) fields.mustBe('do_center_crop', true);
+  const resized = height ?? size.count('shortest_edge') ?? 224;
+  const side = crops ? readCrop(fields, resized) : resized;
+  fields.agree(crops ? 'crop_size' : 'size', side, tileSize(tower, side));
   return new SquareProcessor({
     ...fields.pixels('bicubic', CLIP_MEAN, CLIP_STD),
     size: side,
-    shortest,
+    shortest: height === undefined ? resized : null,
+    ...(height !== undefined && height !== side && { squeezed: height }),
     patchSize: tower.patchSize,
   });
+}
+
+/** Side of the middle of a picture of sides of at least `resized`. Errors: `invalid-preprocessor`. */
+function readCrop(fields: ProcessorFields, resized: number): number {
+  const crop = fields.within('crop_size', ['height', 'width']);
+  const side = crop.count('height') ?? 224;
+  if ((crop.count('width') ?? side) !== side) throw fields.odd('crop_size', 'It takes a square.');
+  if (resized >= side) return side;
+  throw invalidProcessor('size', `is ${resized}, below crop_size`, 'It takes no less than crop_size.');
 }
 
 /** SiglipImageProcessor. Errors: `invalid-preprocessor`. */
@@ -102,9 +113,9 @@ class SquareProcessor implements ImageProcessor {
   }
 
   patches(image: RgbImage): Float32Array<ArrayBuffer> {
-    const { size, shortest, patchSize, filter } = this.settings;
+    const { size, shortest, squeezed = size, patchSize, filter } = this.settings;
     const grid = this.grid(image.width, image.height);
-    const [width, height] = shortest === null ? [size, size] : around(image, shortest);
+    const [width, height] = shortest === null ? [squeezed, squeezed] : around(image, shortest);
     const resized = resizeImage(image, width, height, filter);
     const corner = [Math.floor((width - size) / 2), Math.floor((height - size) / 2)] as const;
     const out = new Float32Array(grid.rows * grid.cols * 3 * patchSize ** 2);

@@ -102,6 +102,24 @@ describe('configs of models that see', () => {
     );
   });
 
+  it.each([
+    ['llava', 'default'],
+    ['llava-next', 'default'],
+    ['llava-onevision', 'full'],
+    ['pixtral', 'default'],
+  ])('of %s without vision_feature_select_strategy take "%s", as its class does', (name, strategy) => {
+    const field = 'vision_feature_select_strategy';
+    const parsed = (value: unknown): unknown => {
+      try {
+        return parseModelConfig(changed(name, field, value)).facts.identity;
+      } catch (error) {
+        return (error as Error).message.replace(/^.*: (?=")/, '');
+      }
+    };
+    expect(parsed(undefined)).toEqual(parsed(strategy));
+    expect(parsed(undefined)).not.toEqual(parsed(strategy === 'full' ? 'default' : 'full'));
+  });
+
   it('has no eyes where patches do not divide into tokens', () => {
     expect(parseModelConfig(read('gemma3', 'config.json')).vision).not.toBeNull();
     for (const tokens of [15, 9, 256])

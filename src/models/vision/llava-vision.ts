@@ -19,6 +19,8 @@ interface Defaults {
   readonly tower: string;
   readonly imageToken: number;
   readonly featureLayer: number;
+  /** `vision_feature_select_strategy`: whether the row of the whole is left out. */
+  readonly rows: 'default' | 'full';
   readonly bias: boolean;
   /** Pictures are padded and cut into tiles. Default: each is one square. */
   readonly anyres?: ReadAnyres;
@@ -40,12 +42,12 @@ type Read = (found: Found) => Omit<ReadVision, 'imageToken' | 'placeholder' | 'a
 
 const TOWERS: Readonly<Record<string, Read>> = {
   clip_vision_model: (found) => {
-    onlyAs(found.fields, 'vision_feature_select_strategy', 'default', 'default');
+    onlyAs(found.fields, 'vision_feature_select_strategy', found.defaults.rows, 'default');
     return square(found, readClip(found.section, PREFIX, CLIP_LARGE));
   },
   siglip_vision_model: (found) => {
     // It has no row of the whole that could be left out.
-    onlyAs(found.fields, 'vision_feature_select_strategy', 'default', 'full');
+    onlyAs(found.fields, 'vision_feature_select_strategy', found.defaults.rows, 'full');
     const encoder = readSiglip(found.section, PREFIX);
     return square(found, { ...encoder, names: { ...encoder.names, behind: null } });
   },
@@ -122,7 +124,7 @@ function pixtral({ fields, section, decoder, defaults, activation, bias }: Found
   const merges = defaults.tower === 'pixtral';
   const side = merges ? fields.count('spatial_merge_size', 2) : 1;
   const eps = fields.object('text_config')?.positiveOrNull('rms_norm_eps') ?? 1e-5;
-  if (!merges) onlyAs(fields, 'vision_feature_select_strategy', 'default', 'full');
+  if (!merges) onlyAs(fields, 'vision_feature_select_strategy', defaults.rows, 'full');
   const config = {
     ...read,
     depth,
@@ -150,6 +152,7 @@ export const llava = family('llava', {
   tower: 'clip_vision_model',
   imageToken: 32_000,
   featureLayer: -2,
+  rows: 'default',
   bias: true,
 });
 /** The file for the processor says the sizes again; where they differ those of config.json hold. */
@@ -162,6 +165,7 @@ export const llavaNext = family('llava-next', {
   tower: 'clip_vision_model',
   imageToken: 32_000,
   featureLayer: -2,
+  rows: 'default',
   bias: true,
   anyres: (fields) => {
     const stated = pinpoints(fields);
@@ -173,6 +177,7 @@ export const llavaOnevision = family('llava-onevision', {
   tower: 'siglip_vision_model',
   imageToken: 151_646,
   featureLayer: -1,
+  rows: 'full',
   bias: true,
   anyres: (fields) => {
     const stated = pinpoints(fields);
@@ -189,5 +194,6 @@ export const mistral3 = family('mistral3', {
   tower: 'pixtral',
   imageToken: 10,
   featureLayer: -1,
+  rows: 'full',
   bias: false,
 });
