@@ -64,7 +64,7 @@ function gif(bytes: Uint8Array, view: DataView, most: number): Animation | 'brok
       at = behindBlocks(view, at + 11 + colourTable(view.getUint8(at + 9)));
       delays.push(shown(delay));
       delay = 0;
-    } else return 'broken';
+    } else at++; // Decoders pass over bytes between blocks.
   }
   return delays.length === 0 ? 'broken' : { format: 'gif', width, height, delays };
 }

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { readPacked } from '../../test/fixtures/read-packed.js';
+import { readAnimation } from './animation.js';
 import { checkImage, decodeImage } from './decode.js';
 
 const files = readPacked(new URL('../../test/fixtures/media/files.json.br', import.meta.url)) as {
@@ -73,13 +74,17 @@ describe('decodeImage', () => {
   it.each(['sharp', 'jsquash'] as const)(
     'refuses a file that is cut off anywhere, by %s',
     async (decoder) => {
-      for (const name of ['jpeg-420', 'png', 'webp', 'gif']) {
-        if (name === 'gif' && decoder === 'jsquash') continue;
+      for (const name of [
+        'jpeg-420',
+        'jpeg-progressive',
+        'png',
+        'webp',
+        'webp-frames',
+        'gif',
+        'gif-frames',
+      ]) {
         const bytes = bytesOf(name);
-        const ends = [
-          bytes.length - 16,
-          ...(name === 'gif' ? [] : [12, 5, 4, 1].map((n) => bytes.length - n)),
-        ];
+        const ends = [16, 12, 5, 4, 2, 1].map((n) => bytes.length - n);
         for (let end = 0; end < bytes.length - 16; end += 397) ends.push(end);
         for (const end of ends)
           await expect(
@@ -89,6 +94,42 @@ describe('decodeImage', () => {
       }
     },
   );
+
+  it.each(['sharp', 'jsquash'] as const)(
+    'takes a WebP whose chunks end with it, as PIL does, by %s',
+    async (decoder) => {
+      for (const name of ['webp', 'webp-lossless', 'webp-turned-8', 'webp-frames']) {
+        const bytes = Buffer.from(bytesOf(name));
+        const sized = (by: number, fill = 0): Promise<unknown> => {
+          const changed = Buffer.concat([bytes, Buffer.alloc(Math.max(by, 0), fill)]);
+          changed.writeUInt32LE(bytes.readUInt32LE(4) + by, 4);
+          return decodeImage(changed, { decoder });
+        };
+        for (const by of [-20, -8, -7, -2, -1, 1, 7])
+          await expect(sized(by), `${name} ${by}`).rejects.toMatchObject({ code: 'invalid-image' });
+        await sized(8);
+        if (/^webp-(?:turned|frames)/.test(name))
+          for (const [by, fill] of [
+            [9, 0],
+            [14, 0],
+            [14, 65],
+          ] as const)
+            await expect(sized(by, fill), `${name} ${by}`).rejects.toMatchObject({ code: 'invalid-image' });
+        await decodeImage(Buffer.concat([bytes, Buffer.alloc(5)]), { decoder });
+      }
+    },
+  );
+
+  it('passes over bytes between the blocks of a GIF and behind its trailer, as PIL does', async () => {
+    for (const name of ['gif', 'gif-frames']) {
+      const bytes = bytesOf(name);
+      const between = [bytes.subarray(0, -1), Buffer.alloc(3), bytes.subarray(-1), Buffer.alloc(5)];
+      const { pixels } = await decodeImage(Buffer.concat(between));
+      expect(sha256(pixels)).toBe(files.find((f) => f.name === name)!.sha256);
+      expect(readAnimation(Buffer.concat(between))).toEqual(readAnimation(bytes));
+      expect(readAnimation(bytes.subarray(0, -1))).toBe('broken');
+    }
+  });
 
   it('takes a GIF for as large as its first frame makes it, before it decodes it', async () => {
     const u16 = (n: number): number[] => [n & 255, n >> 8];

@@ -94,14 +94,55 @@ export function jpegEnds(bytes: Uint8Array): boolean {
   return false;
 }
 
-/** Whether a PNG has its last chunk, and a WebP as many bytes as it says. Decoders that need no more of them differ in that. */
+/**
+ * Whether a PNG has its last chunk, a GIF its trailer behind all of its frames, and a WebP as many bytes as it says, its chunks within them.
+ * Decoders that need no more of a file differ in that. Of a JPEG see {@link jpegEnds}.
+ */
 export function hasEnd(bytes: Uint8Array, format: ImageFormat): boolean {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (format === 'webp') return bytes.length >= 8 && view.getUint32(4, true) + 8 <= bytes.length;
+  if (format === 'webp') return webpEnds(view);
+  if (format === 'gif') return gifEnds(view);
   if (format !== 'png') return true;
   for (let at = 8; at + 12 <= bytes.length; at += view.getUint32(at) + 12)
     if (ascii(bytes, at + 4, at + 8) === 'IEND') return true;
   return false;
+}
+
+function webpEnds(view: DataView): boolean {
+  const end = view.getUint32(4, true) + 8;
+  if (end > view.byteLength) return false;
+  let at = 12;
+  let chunks = 0;
+  for (; at + 8 <= end; chunks++) {
+    const size = view.getUint32(at + 4, true);
+    at += 8 + size + (size & 1);
+  }
+  // libwebp lets bytes pass behind what it does not read: behind the first chunk of a file without VP8X.
+  const passed = view.getUint8(15) !== 0x58 && chunks > 1 && at < end;
+  return at === end || passed;
+}
+
+function gifEnds(view: DataView): boolean {
+  for (let at = 13 + colourTable(view.getUint8(10)); at < view.byteLength; ) {
+    const block = view.getUint8(at);
+    if (block === 0x3b) return true;
+    if (block !== 0x21 && block !== 0x2c) {
+      // Decoders pass over bytes between blocks.
+      at++;
+      continue;
+    }
+    const from = block === 0x21 ? at + 2 : at + 10;
+    if (from > view.byteLength) return false;
+    at = dataEnd(view, block === 0x21 ? from : from + colourTable(view.getUint8(at + 9)) + 1);
+  }
+  return false;
+}
+
+/** As {@link behindBlocks}; past the end where they are cut off. */
+function dataEnd(view: DataView, from: number): number {
+  let at = from;
+  while (at < view.byteLength && view.getUint8(at) !== 0) at += view.getUint8(at) + 1;
+  return at + 1;
 }
 
 /** Decoders make the picture as large as its first frame where that is larger than the screen it is said to lie on. */
