@@ -8,6 +8,7 @@ import {
   type ToolCall,
 } from '../text/answer-parser.js';
 import { HERMES } from '../text/formats/hermes.js';
+import { CoalescedNotifier } from './coalesced-notifier.js';
 import { GenerationStream } from './generation.js';
 import type { WireEvent } from './messages.js';
 import type { Delta } from './types.js';
@@ -190,4 +191,36 @@ describe('a reader that takes without waiting', () => {
       { choice: 0, text: '.', tokenIds: [9], finishReason: 'length' },
     ]);
   });
+});
+
+it('tells its readers, and others, when a watcher throws', async () => {
+  const thrown: unknown[] = [];
+  const before = process.listeners('uncaughtException');
+  process.removeAllListeners('uncaughtException');
+  process.on('uncaughtException', (error) => thrown.push(error));
+  try {
+    const { stream } = start();
+    const other = start();
+    stream.watch(() => {
+      throw new Error('mine');
+    });
+    const notifier = new CoalescedNotifier();
+    const texts = Promise.all(
+      [stream, other.stream].map(async (one) => {
+        let text = '';
+        for await (const delta of one) text += delta.text;
+        return text;
+      }),
+    );
+    for (const one of [stream, other.stream]) {
+      one.receive(end(0));
+      notifier.tell(one);
+    }
+    expect(await texts).toEqual(['.', '.']);
+    expect(other.wakes()).toBe(1);
+    expect(thrown).toEqual([new Error('mine')]);
+  } finally {
+    process.removeAllListeners('uncaughtException');
+    for (const listener of before) process.on('uncaughtException', listener);
+  }
 });

@@ -31,8 +31,8 @@ export interface GenerationSetup {
   readonly showLogprobs?: boolean;
   /** Makes a parser for each choice. Absent: all is text. */
   readonly makeParser?: () => AnswerParser;
-  /** Reads whole answers that have a form. */
-  readonly read?: (text: string) => unknown;
+  /** Reads whole answers that have a form. What it rejects with, the result does. */
+  readonly read?: (text: string) => Promise<unknown>;
   readonly receivedAt: number;
   readonly signal: AbortSignal | undefined;
   /** Asks the engine to end the request. */
@@ -244,13 +244,7 @@ export class GenerationStream implements Generation {
   #finish(): void {
     this.#release();
     const showLogprobs = this.#setup.showLogprobs !== false;
-    const { read } = this.#setup;
-    const choices = this.#shown().map((choice, index): ChoiceResult => {
-      const result = choice.result(index, showLogprobs);
-      if (read === undefined) return result;
-      const whole = result.finishReason === 'stop' && result.toolCalls.length === 0;
-      return { ...result, value: whole ? read(result.text) : null };
-    });
+    const choices = this.#shown().map((choice, index) => choice.result(index, showLogprobs));
     const { text, reasoning, toolCalls, tokenIds, finishReason } = choices[0]!;
     const images = this.#images;
     const promptTokens = this.promptTokenIds.length;
@@ -258,7 +252,7 @@ export class GenerationStream implements Generation {
     const found = this.#choices.flatMap(({ cached }) => (cached === null ? [] : [cached]));
     const cachedTokens = found.length === 0 ? 0 : Math.min(...found);
     const completionTokens = this.#choices.reduce((sum, choice) => sum + choice.ids.length, 0);
-    this.#finished.resolve({
+    const result: GenerationResult = {
       text,
       reasoning,
       toolCalls,
@@ -280,18 +274,40 @@ export class GenerationStream implements Generation {
       ),
       ...(images.length === 0 ? {} : { images }),
       seed: this.seed,
-      ...(read === undefined ? {} : { value: choices[0]!.value }),
-    });
+    };
+    const { read } = this.#setup;
+    this.#finished.resolve(read === undefined ? result : withValues(result, read));
   }
 
   #notify(): void {
     this.#stale = false;
-    this.#watcher?.();
+    try {
+      this.#watcher?.();
+    } catch (error) {
+      // The caller's fault is the caller's to hear of, and other readers are told all the same.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
     if (this.#wakes.length === 0) return;
     const wakes = this.#wakes;
     this.#wakes = [];
     for (const wake of wakes) wake();
   }
+}
+
+/** What is read of each choice that is whole. */
+async function withValues(
+  result: GenerationResult,
+  read: (text: string) => Promise<unknown>,
+): Promise<GenerationResult> {
+  const choices = await Promise.all(
+    result.choices.map(async (choice): Promise<ChoiceResult> => {
+      const whole = choice.finishReason === 'stop' && choice.toolCalls.length === 0;
+      return { ...choice, value: whole ? await read(choice.text) : null };
+    }),
+  );
+  return { ...result, choices, value: choices[0]!.value };
 }
 
 /** Tokens of pictures, and of videos. */

@@ -57,7 +57,7 @@ const MAX_ROUNDS = 8;
 
 interface Handler {
   readonly tool: RunnableTool;
-  readonly read: ((text: string) => unknown) | null;
+  readonly read: ((text: string) => Promise<unknown>) | null;
 }
 
 /** Whether a request has a tool that carries its handler. */
@@ -186,11 +186,11 @@ async function answerOf(
   if (handler === undefined) return failed(`There is no tool "${name}".`);
   let args: unknown = objectIn(given);
   if (args === null) return failed(`The arguments are no JSON object: ${shown(given)}`);
-  if (handler.read !== null) {
-    args = handler.read(given);
-    if (args === null) return failed('The arguments are not what the tool takes.');
-  }
   try {
+    if (handler.read !== null) {
+      args = await handler.read(given);
+      if (args === null) return failed('The arguments are not what the tool takes.');
+    }
     const value = await handler.tool.run(args as never, { id, signal });
     return message(typeof value === 'string' ? value : (JSON.stringify(value) ?? 'null'));
   } catch (error) {

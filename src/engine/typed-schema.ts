@@ -16,8 +16,11 @@ export interface TypedSchema<T> {
 /** A JSON schema, and how an answer is read by what it was made of. */
 export interface ReadSchema {
   readonly json: Readonly<Record<string, unknown>>;
-  /** Null for a text that is not what the schema asks for: one that was cut, or that a refinement refuses. */
-  read(text: string): unknown;
+  /**
+   * Null for a text that is not what the schema asks for: one that was cut, or that a refinement refuses. Errors: `invalid-parameter`,
+   * where a refinement or a transform throws.
+   */
+  read(text: string): Promise<unknown>;
 }
 
 /** Null for what is no schema of a library. Errors: `invalid-parameter` for zod 3, `unsupported-schema`; where `schema`. */
@@ -27,14 +30,19 @@ export function readTypedSchema(schema: unknown, where = 'schema'): ReadSchema |
     const typed = schema as $ZodType;
     return {
       json: jsonOf(typed, where),
-      read(text) {
+      async read(text) {
         let value: unknown;
         try {
           value = JSON.parse(text);
         } catch {
           return null;
         }
-        const read = zod().safeParse(typed, value);
+        // Refinements may be asynchronous.
+        const read = await zod()
+          .safeParseAsync(typed, value)
+          .catch((cause: unknown) => {
+            throw unread(where, cause);
+          });
         return read.success ? read.data : null;
       },
     };
@@ -48,8 +56,30 @@ export function readTypedSchema(schema: unknown, where = 'schema'): ReadSchema |
   return null;
 }
 
-/** Names of formats that say what zod's own patterns say, which look ahead at times. */
-const FORMATS = new Set(['date', 'time', 'date-time', 'duration', 'uuid', 'email', 'ipv4', 'ipv6', 'uri']);
+function unread(where: string, cause: unknown): KvantError {
+  const said = cause instanceof Error ? cause.message : String(cause);
+  return new KvantError('invalid-parameter', `\`${where}\` threw while it read an answer: ${said}`, {
+    kind: 'invalid-request',
+    where,
+    fix: 'Let refinements return false, and transforms add an issue, in place of throwing.',
+    cause,
+  });
+}
+
+/** Names of formats beside which zod writes a pattern, which is what it checks. */
+const FORMATS = new Set([
+  'date',
+  'time',
+  'date-time',
+  'duration',
+  'uuid',
+  'email',
+  'hostname',
+  'ipv4',
+  'ipv6',
+  'uri',
+]);
+const LOOK_AHEAD = /\(\?[=!]/;
 
 function jsonOf(schema: $ZodType, where: string): Readonly<Record<string, unknown>> {
   try {
@@ -63,7 +93,11 @@ function jsonOf(schema: $ZodType, where: string): Readonly<Record<string, unknow
         const names = jsonSchema.propertyNames;
         if (typeof names === 'object' && Object.keys(names).join() === 'type')
           delete jsonSchema.propertyNames;
-        if (jsonSchema.format !== undefined && FORMATS.has(jsonSchema.format)) delete jsonSchema.pattern;
+        const { format, pattern } = jsonSchema;
+        if (format === undefined || pattern === undefined || !FORMATS.has(format)) return;
+        // The name says less than the pattern, but may be told where that looks ahead.
+        if (LOOK_AHEAD.test(pattern)) delete jsonSchema.pattern;
+        else delete jsonSchema.format;
       },
     });
     return json;

@@ -50,23 +50,69 @@ describe('answers read by a schema of zod', () => {
     expect([cut.finishReason, cut.value]).toEqual(['length', null]);
   });
 
-  it('are held to what zod says, in JSON Schema that can be enforced', () => {
+  it('are held to what zod says, in JSON Schema that can be enforced', async () => {
     const schema = z.object({ mail: z.email(), tags: z.record(z.string(), z.boolean()).optional() });
     const { json, read } = readTypedSchema(schema)!;
     expect(json).toEqual({
       type: 'object',
       properties: {
-        mail: { type: 'string', format: 'email' },
+        // What the format's name would allow besides, zod refuses.
+        mail: { type: 'string', pattern: z.regexes.email.source },
         tags: { type: 'object', additionalProperties: { type: 'boolean' } },
       },
       required: ['mail'],
       additionalProperties: false,
     });
     compileAsk({ kind: 'schema', schema: JSON.stringify(json), strict: false });
-    expect(read('{"mail":"a@b.org"}')).toEqual({ mail: 'a@b.org' });
+    expect(await read('{"mail":"a@b.org"}')).toEqual({ mail: 'a@b.org' });
     // What a refinement of zod refuses is no value.
-    expect(read('{"mail":"a..b@c.org"}')).toBe(null);
-    expect(read('{"mail":')).toBe(null);
+    expect(await read('{"mail":"a..b@c.org"}')).toBe(null);
+    expect(await read('{"mail":')).toBe(null);
+  });
+
+  const formats: Readonly<Record<string, z.ZodType>> = {
+    datetime: z.iso.datetime({ precision: 0 }),
+    offset: z.iso.datetime({ offset: true, precision: 3 }),
+    date: z.iso.date(),
+    duration: z.iso.duration(),
+    uuid: z.uuidv4(),
+    host: z.hostname(),
+    ip: z.ipv6(),
+  };
+  it.each(Object.keys(formats))('are such as zod reads: %s', async (name) => {
+    const schema = z.tuple([formats[name]!]);
+    const { choices } = await engine.chat({
+      messages,
+      schema,
+      n: 6,
+      seed: 1,
+      temperature: 1.3,
+      maxTokens: 100,
+      parseReasoning: false,
+    }).result;
+    const whole = choices.filter(({ finishReason }) => finishReason === 'stop');
+    expect(whole.length).toBeGreaterThan(0);
+    for (const { text, value } of whole) expect(value, text).not.toBe(null);
+  });
+
+  it('may be read in a while; where a refinement throws, the result is that', async () => {
+    const ask = (schema: z.ZodType) =>
+      engine.chat({ messages, schema, temperature: 0, maxTokens: 60, parseReasoning: false });
+    const later = z.object({ a: z.string().max(4) }).refine(async () => true);
+    const { value, text } = await ask(later).result;
+    expect(value).toEqual(JSON.parse(text));
+    const thrower = z.literal('x').refine(() => {
+      throw new RangeError('boom');
+    });
+    const broken = ask(thrower);
+    expect(await refusal(broken.result)).toMatchObject({
+      code: 'invalid-parameter',
+      where: 'schema',
+      message: expect.stringContaining('boom'),
+    });
+    let told = '';
+    for await (const delta of broken) told += delta.text;
+    expect(told).toBe('"x"');
   });
 
   it('leave answers of plain schemas as they were', async () => {
