@@ -1,9 +1,10 @@
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
+import { convertTokenizer } from './conversion/convert.js';
 import { Detokenizer, type DetokenizerOptions } from './detokenizer.js';
 import { BrokenDefinition } from './encoding/broken-definition.js';
 import { Encoder } from './encoding/encoder.js';
-import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
+import { isJsonObject, type JsonObject, readJsonObject } from './json-file.js';
 import { buildTokenTable, type TokenTable } from './token-bytes.js';
 import { mostTextOfToken } from './token-cover.js';
 import { readTokenizerDefinition, type TokenizerDefinition } from './tokenizer-definition.js';
@@ -18,13 +19,10 @@ export interface EncodeOptions {
   readonly onTokens?: (count: number) => void;
 }
 
-/** Files of tokenizer formats that kvant does not read, to say so instead of "not found". */
-const OTHER_FORMATS = ['tokenizer.model', 'tekken.json', 'vocab.json', 'vocab.txt', 'tiktoken.model'];
-
 const SPECIAL_ROLES = ['bos_token', 'eos_token', 'unk_token', 'pad_token'] as const;
 export type SpecialRole = (typeof SPECIAL_ROLES)[number];
 
-/** Text to token ids and back, from a `tokenizer.json` and `tokenizer_config.json`. */
+/** Text to token ids and back, from a `tokenizer.json`, or what stands in its place, and `tokenizer_config.json`. */
 export class Tokenizer {
   /** Rows that a table indexed by token id needs: the highest id plus one. The model's own may be larger. */
   readonly vocabSize: number;
@@ -88,16 +86,21 @@ export class Tokenizer {
   }
 
   /**
-   * Loads `tokenizer.json` and, where present, `tokenizer_config.json` from a model folder. `lazily`: what decoding needs is made
+   * Loads `tokenizer.json`, or what older checkpoints have in its place (conversion/convert.ts), and, where present,
+   * `tokenizer_config.json` from a model folder. `lazily`: what decoding needs is made
    * when something is decoded.
    *
    * @throws KvantError `tokenizer-missing`, `tokenizer-broken`, `tokenizer-unsupported`
    */
   static async load(folder: string, options: { readonly lazily?: boolean } = {}): Promise<Tokenizer> {
     const json = await readJsonObject(folder, 'tokenizer.json', 'tokenizer-broken');
-    if (json === undefined) throw await missing(folder);
-    const config = await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken');
-    const tokenizer = new Tokenizer(json, config ?? {}, join(folder, 'tokenizer.json'));
+    const config = await readConfig(folder);
+    const made =
+      json === undefined
+        ? await convertTokenizer(folder, config)
+        : { tokenizer: json, config, where: join(folder, 'tokenizer.json') };
+    if (made === undefined) throw missing(folder);
+    const tokenizer = new Tokenizer(made.tokenizer, made.config, made.where);
     // A tokenizer that cannot decode is refused now, not at the first token of the first request.
     if (options.lazily !== true) void tokenizer.tokenTable;
     return tokenizer;
@@ -240,6 +243,14 @@ export class Tokenizer {
   }
 }
 
+/** tokenizer_config.json. Older ones leave special tokens to special_tokens_map.json: those that list added tokens do not. */
+async function readConfig(folder: string): Promise<JsonObject> {
+  const config = (await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken')) ?? {};
+  if (isJsonObject(config.added_tokens_decoder)) return config;
+  const special = await readJsonObject(folder, 'special_tokens_map.json', 'tokenizer-broken');
+  return { ...special, ...config };
+}
+
 /** A special token is written as a string or as an object with a `content`. */
 function tokenContent(value: unknown): string | undefined {
   if (typeof value === 'string') return value;
@@ -263,15 +274,7 @@ function specialIdsOf(
   return special;
 }
 
-async function missing(folder: string): Promise<KvantError> {
-  for (const name of OTHER_FORMATS) {
-    if ((await readTextFile(folder, name)) === undefined) continue;
-    return new KvantError('tokenizer-unsupported', `${folder} has ${name} but no tokenizer.json`, {
-      kind: 'unsupported',
-      where: join(folder, name),
-      fix: 'Convert it once: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) in Python writes tokenizer.json.',
-    });
-  }
+function missing(folder: string): KvantError {
   return new KvantError('tokenizer-missing', `There is no tokenizer.json in ${folder}`, {
     kind: 'model',
     where: join(folder, 'tokenizer.json'),

@@ -60,6 +60,7 @@ it.each([
   ['generation_config.json', true],
   ['tokenizer.json', true],
   ['tokenizer.model', true],
+  ['tiktoken.model', true],
   ['tokenizer_config.json', true],
   ['special_tokens_map.json', true],
   ['added_tokens.json', true],

@@ -20,12 +20,21 @@ const SMALL_FILES = [
   /^(image_processor_config|feature_extractor_config)\.json$/,
   /^(vocab|merges)\.txt$/,
   /^(spiece|sentencepiece.*|vocab)\.model$/,
+  /^tiktoken\.model$/,
   /\.(tiktoken)$/,
   /^chat_template\.(jinja|json)$/,
   /^(modules|config_sentence_transformers|sentence_bert_config)\.json$/,
   // What stands behind a model that makes embeddings: a pooling, dense layers of a few megabytes.
   /^\d+_[A-Za-z]+\/(config\.json|model\.safetensors)$/,
   /^additional_chat_templates\/[^/]+\.jinja$/,
+];
+
+/** Files that a tokenizer is read from: one of them is enough. */
+export const TOKENIZER_FILES: readonly string[] = [
+  'tokenizer.json',
+  'tokenizer.model',
+  'vocab.json',
+  'tiktoken.model',
 ];
 
 /** True for the files beside the weights that a model needs: configuration, tokenizer, templates. */

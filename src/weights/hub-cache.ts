@@ -6,6 +6,7 @@
 import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { makeFolder } from '../make-folder.js';
+import { TOKENIZER_FILES } from './folder-files.js';
 import { chooseGguf, ggufModels, ggufTag } from './gguf-files.js';
 import { absentShard, chooseShards, findWeights } from './shards.js';
 
@@ -72,7 +73,13 @@ export class HubCache {
 
   /** The folder of a snapshot with a tokenizer, whether or not its weights are there. */
   async withText(commit: string): Promise<string | undefined> {
-    return (await this.hasFile(commit, 'tokenizer.json')) ? this.snapshot(commit) : undefined;
+    return (await this.hasTokenizer(commit)) ? this.snapshot(commit) : undefined;
+  }
+
+  /** True where the snapshot has files that a tokenizer is read from. */
+  async hasTokenizer(commit: string): Promise<boolean> {
+    for (const name of TOKENIZER_FILES) if (await this.hasFile(commit, name)) return true;
+    return false;
   }
 
   /**

@@ -9,7 +9,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { makeFolder } from '../make-folder.js';
-import { isSmallModelFile } from './folder-files.js';
+import { isSmallModelFile, TOKENIZER_FILES } from './folder-files.js';
 import { isGgufName, isPickleName } from './foreign-formats.js';
 import { chooseGguf } from './gguf-files.js';
 import type { HubCache } from './hub-cache.js';
@@ -141,7 +141,7 @@ function selectFiles(
   const names = [...listed.keys()];
   const pick = (some: string[]) => some.map((name) => listed.get(name)!);
   const plain = names.some((name) => name === INDEX_NAME || name.endsWith('.safetensors'));
-  if (textOnly && tag === undefined && listed.has('tokenizer.json'))
+  if (textOnly && tag === undefined && TOKENIZER_FILES.some((name) => listed.has(name)))
     return { small: pick(names.filter(isSmallModelFile)), weights: [], gguf: false, indexed: false };
   // All that such a model needs is in its file.
   if (tag !== undefined || (!plain && names.some(isGgufName))) {

@@ -74,7 +74,7 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   const pinned =
     known === hubId.revision &&
     only === undefined &&
-    (hubId.tag !== undefined || (await cache.hasFile(known, 'tokenizer.json')));
+    (hubId.tag !== undefined || (await cache.hasTokenizer(known)));
   if (cached !== undefined && (config.offline || pinned)) return fromCache();
   if (config.offline) throw offlineError(hubId, config, known !== undefined);
   try {
