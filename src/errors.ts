@@ -54,6 +54,31 @@ export interface KvantErrorOptions {
   readonly cause?: unknown;
 }
 
+/** A program in plain JavaScript may give anything. */
+function checkError(code: unknown, message: unknown, options: unknown): void {
+  const isText = (value: unknown): boolean => typeof value === 'string';
+  const check = (right: boolean, where: string, takes: string): void => {
+    if (right) return;
+    throw new KvantError('invalid-parameter', `\`${where}\` of a KvantError takes ${takes}.`, {
+      kind: 'invalid-request',
+      where,
+      fix: `Give ${takes}.`,
+    });
+  };
+  check(isText(code), 'code', 'a text');
+  check(isText(message), 'message', 'a text');
+  check(typeof options === 'object' && options !== null, 'options', 'an object');
+  const { fix, kind, where, retryAfter } = options as Readonly<Record<keyof KvantErrorOptions, unknown>>;
+  for (const [name, value] of Object.entries({ fix, where }))
+    check(value === undefined || isText(value), name, 'a text');
+  check(
+    kind === undefined || Object.hasOwn(STATUS, kind as string),
+    'kind',
+    `one of ${Object.keys(STATUS).join(', ')}`,
+  );
+  check(retryAfter === undefined || typeof retryAfter === 'number', 'retryAfter', 'a number of seconds');
+}
+
 /** An error with a stable `code`, a message and a `fix`. Survives `postMessage` through {@link serializeError}. */
 export class KvantError extends Error {
   override readonly name = 'KvantError';
@@ -64,6 +89,7 @@ export class KvantError extends Error {
   readonly retryAfter: number | undefined;
 
   constructor(code: string, message: string, options: KvantErrorOptions = {}) {
+    checkError(code, message, options);
     super(readable(message), options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
     this.fix = options.fix === undefined ? undefined : readable(options.fix);

@@ -35,7 +35,7 @@ describe('names of options', () => {
     for (const [options, got] of [
       [null, 'null'],
       [[], 'a list'],
-      ['maxRows', 'a string'],
+      ['maxRows', 'a text'],
       [5, 'a number'],
     ] as const)
       expect(refusal(options)).toMatchObject({

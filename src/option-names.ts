@@ -1,4 +1,5 @@
 /** Options that nobody reads are refused: a misspelt one would be ignored in silence. */
+import { kindOf } from './arguments.js';
 import { didYouMean } from './did-you-mean.js';
 import { KvantError } from './errors.js';
 
@@ -28,6 +29,3 @@ export function checkOptionNames(options: unknown, known: Readonly<Record<string
     });
   }
 }
-
-const kindOf = (value: unknown): string =>
-  value === null ? 'null' : Array.isArray(value) ? 'a list' : `a ${typeof value}`;

@@ -4,7 +4,8 @@
  * their own. Between the two pass tokens, text and numbers.
  */
 
-import type { KvantError } from '../errors.js';
+import { checkArgument, checkOption, FLAG, LIST, TEXT } from '../arguments.js';
+import { KvantError } from '../errors.js';
 import { checkOptionNames } from '../option-names.js';
 import type { EmbedInput, EmbedOptions } from './embedding/embed-request.js';
 import { Embedder, type EmbedResult } from './embedding/embedder.js';
@@ -15,7 +16,13 @@ import { type LoadedEngine, loadEngine, loadShape } from './load-engine.js';
 import type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
 import type { ModelText, RenderChatOptions } from './model-text.js';
 import { CLOSE_OPTIONS, RENDER_OPTIONS, TOKEN_BYTES_OPTIONS, TOKENIZE_OPTIONS } from './option-lists.js';
-import { promptIds } from './request-check.js';
+import {
+  checkReasoningEffort,
+  checkTemplateOptions,
+  promptIds,
+  TOKEN_ID,
+  TOKEN_IDS,
+} from './request-check.js';
 import { Requests } from './requests.js';
 import { STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
 import type { EncodedPrompt } from './texts/prompt-task.js';
@@ -97,6 +104,7 @@ export class Engine implements AsyncDisposable {
     loaded: LoadedEngine,
     { queueTimeoutMs = Number.POSITIVE_INFINITY, worker = true, onLog }: EngineOptions,
   ) {
+    if (loaded?.client === undefined) throw madeByLoading();
     const { client, text, info, contextRaise, vision } = loaded;
     this.#vision = vision;
     this.#unread = new UnreadNotices(onLog);
@@ -219,6 +227,11 @@ export class Engine implements AsyncDisposable {
   /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */
   renderChat(messages: readonly EngineChatMessage[], options: RenderChatOptions = {}): string {
     checkOptionNames(options, RENDER_OPTIONS, 'renderChat');
+    const { tools, templateOptions, reasoningEffort, addGenerationPrompt } = options;
+    checkOption('tools', tools, LIST);
+    checkTemplateOptions(templateOptions);
+    checkReasoningEffort(reasoningEffort);
+    checkOption('addGenerationPrompt', addGenerationPrompt, FLAG);
     const rendered = this.#text.render(messages, options);
     this.#unread.tell(this.#text.unread(messages, options));
     return rendered;
@@ -226,12 +239,16 @@ export class Engine implements AsyncDisposable {
 
   /** Ids of a text. A rendered conversation holds its special tokens already: pass `addSpecialTokens: false`. */
   tokenize(text: string, options: TokenizeOptions = {}): number[] {
+    checkArgument('text', text, TEXT);
     checkOptionNames(options, TOKENIZE_OPTIONS, 'tokenize');
-    return [...this.#text.encode(text, options.addSpecialTokens ?? true)];
+    const { addSpecialTokens = true } = options;
+    checkOption('addSpecialTokens', addSpecialTokens, FLAG);
+    return [...this.#text.encode(text, addSpecialTokens)];
   }
 
   /** Text of ids, special tokens left out. */
   detokenize(ids: readonly number[]): string {
+    checkArgument('ids', ids, TOKEN_IDS);
     return this.#text.decode(ids);
   }
 
@@ -240,8 +257,11 @@ export class Engine implements AsyncDisposable {
    * without a token.
    */
   tokenBytes(id: number, options: TokenBytesOptions = {}): Uint8Array {
+    checkArgument('id', id, TOKEN_ID);
     checkOptionNames(options, TOKEN_BYTES_OPTIONS, 'tokenBytes');
-    return this.#text.bytesOf(id, options.special ?? true);
+    const { special = true } = options;
+    checkOption('special', special, FLAG);
+    return this.#text.bytesOf(id, special);
   }
 
   /** What the engine is doing. */
@@ -263,6 +283,7 @@ export class Engine implements AsyncDisposable {
   async close(options: CloseOptions = {}): Promise<void> {
     checkOptionNames(options, CLOSE_OPTIONS, 'close');
     const { drain = false } = options;
+    checkOption('drain', drain, FLAG);
     this.#requests.close();
     // What is drained is finished, with all that was asked before; without it nothing is waited for.
     if (drain) await this.#requests.drain();
@@ -274,6 +295,14 @@ export class Engine implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
+}
+
+function madeByLoading(): KvantError {
+  return new KvantError('invalid-parameter', 'An Engine is made by loading a model, not by `new`.', {
+    kind: 'invalid-request',
+    where: 'Engine',
+    fix: 'Call await Engine.load(model, options).',
+  });
 }
 
 function definedOf<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {

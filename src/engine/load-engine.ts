@@ -4,6 +4,7 @@
  */
 
 import type { Worker } from 'node:worker_threads';
+import { type ArgumentKind, checkArgument, checkOption, FLAG, TEXT } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { checkSampling } from '../sampling/params.js';
 import type { ContextRaise } from './core-errors.js';
@@ -27,6 +28,16 @@ import type { EmbeddingInfo, EngineInfo, EngineOptions } from './types.js';
 import { openVision, type Vision } from './vision/open-vision.js';
 import { checkLocalMedia } from './vision/picture-access.js';
 import { epochNow } from './yield.js';
+
+const MODEL: ArgumentKind = {
+  ...TEXT,
+  takes: 'the name of a model: a folder, a *.gguf file or a hub id such as "Qwen/Qwen3-0.6B"',
+};
+const SHAPE: ArgumentKind = { ...TEXT, takes: 'the name of a shape' };
+const ROWS: ArgumentKind = {
+  takes: 'a whole number above 0',
+  accepts: (value) => Number.isSafeInteger(value) && (value as number) > 0,
+};
 
 /** What an engine is made of. */
 export interface LoadedEngine {
@@ -54,12 +65,7 @@ export async function loadEngine(
   options: EngineOptions,
   internals: EngineInternals,
 ): Promise<LoadedEngine> {
-  if (typeof model !== 'string')
-    throw new KvantError('invalid-parameter', `A model is named by a text, got ${typeof model}.`, {
-      kind: 'invalid-request',
-      where: 'model',
-      fix: 'Give a folder, a *.gguf file or a hub id such as "Qwen/Qwen3-0.6B".',
-    });
+  checkArgument('model', model, MODEL);
   checkOptions(options);
   const { signal, onProgress } = options;
   signal?.throwIfAborted();
@@ -90,10 +96,13 @@ export async function loadShape(
   options: ShapeOptions,
   internals: EngineInternals,
 ): Promise<LoadedEngine> {
+  checkArgument('name', name, SHAPE);
   checkOptions(options, SHAPE_OPTIONS, 'Engine.loadShape');
   if (options.tokenizer !== undefined) throw noTokenizerForShapes();
   await checkFolders(options);
   const { vocab, standInText = false } = options;
+  checkOption('vocab', vocab, ROWS);
+  checkOption('standInText', standInText, FLAG);
   const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
   const text = (): Promise<ModelText> => shapeText(name, vocab, standInText);
   return start(name, weights, text, threadFor(options, internals), options, internals);

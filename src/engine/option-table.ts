@@ -43,6 +43,7 @@ const FIELDS: Value = {
   takes: 'an object of fields of config.json',
   accepts: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
 };
+const OPTIONS: Value = { ...FIELDS, takes: 'an object' };
 const HOSTS: Value = {
   takes: 'a list of hosts, each example.com or *.example.com',
   accepts: (value) => Array.isArray(value) && value.length > 0 && value.every(isMediaDomain),
@@ -82,7 +83,7 @@ export const OPTION_TABLE = {
   allowedMediaDomains: caller(HOSTS),
   allowedLocalMediaPath: caller(text('a folder')),
   pooling: caller(oneOf(POOLINGS)),
-  sampling: caller(ANY),
+  sampling: caller(OPTIONS),
   tokenizer: caller(text('a folder, a GGUF file or a hub id')),
   mmproj: caller(text('the path of a GGUF file')),
   toolFormat: caller(text('the name of a format')),

@@ -1,10 +1,24 @@
 /** The parts of a request that are not about sampling: refused, naming the field, before anything is done. */
 
+import { type ArgumentKind, checkOption, FIELDS, oneOf } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { REASONING_EFFORTS } from '../text/reasoning-effort.js';
 import type { QueuePlace } from './scheduling/queue-place.js';
 import type { ChatRequest, GenerateRequest } from './types.js';
 import { checkImageProcessor } from './vision/image-processor.js';
+
+const EFFORT = oneOf(REASONING_EFFORTS);
+
+/** Errors: `invalid-option`. */
+export const checkReasoningEffort = (value: unknown): void => checkOption('reasoningEffort', value, EFFORT);
+/** Errors: `invalid-option`. */
+export const checkTemplateOptions = (value: unknown): void => checkOption('templateOptions', value, FIELDS);
+
+export const TOKEN_ID: ArgumentKind = { takes: 'a token id', accepts: isTokenId };
+export const TOKEN_IDS: ArgumentKind = {
+  takes: 'a list of token ids',
+  accepts: (value) => (Array.isArray(value) || value instanceof Int32Array) && [...value].every(isTokenId),
+};
 
 /** Priorities from minus to plus so much. */
 export const PRIORITY_RANGE = 10;
@@ -24,8 +38,11 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
   >;
   const { parseReasoning, parseToolCalls, parallelToolCalls } = given as Record<string, unknown>;
   const { reasoningEffort, thinkingBudget } = given as Record<string, unknown>;
-  if (reasoningEffort !== undefined && !REASONING_EFFORTS.some((one) => one === reasoningEffort))
-    throw takes('reasoningEffort', `one of ${REASONING_EFFORTS.join(', ')}`);
+  if (reasoningEffort !== undefined && !EFFORT.accepts(reasoningEffort))
+    throw takes('reasoningEffort', EFFORT.takes);
+  const { templateOptions } = given as Record<string, unknown>;
+  if (templateOptions !== undefined && !FIELDS.accepts(templateOptions))
+    throw takes('templateOptions', FIELDS.takes);
   if (thinkingBudget !== undefined && !(Number.isInteger(thinkingBudget) && (thinkingBudget as number) >= 0))
     throw takes('thinkingBudget', 'a whole number of tokens');
   checkImageProcessor((given as Record<string, unknown>).imageProcessor);

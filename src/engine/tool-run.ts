@@ -1,7 +1,9 @@
 /** A chat whose tools carry their handlers: calls are run, their results sent back, and the model goes on. */
 
+import { checkArgument, FIELDS, LIST } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
+import { checkMessages } from '../text/chat-messages.js';
 import type { ToolChoice } from '../text/tool-choice.js';
 import { readTypedSchema } from './typed-schema.js';
 import type {
@@ -113,12 +115,18 @@ export function startToolRun(chat: (request: ChatRequest) => Generation, request
  */
 export async function runTools(
   chat: (request: ChatRequest) => Generation,
-  { tools, maxRounds = MAX_ROUNDS, ...request }: ToolRunRequest,
+  given: ToolRunRequest,
   cancelled?: AbortSignal,
 ): Promise<ToolRunResult> {
+  checkArgument('request', given, FIELDS);
+  const { tools, maxRounds = MAX_ROUNDS, ...request } = given;
+  checkArgument('tools', tools, LIST);
+  // All else that may be wrong with them is for the chats to say.
+  if (!Array.isArray(request.messages)) checkMessages(request.messages);
   if (!Number.isInteger(maxRounds) || maxRounds < 1) throw invalid('maxRounds', 'a whole number above 0');
   const handlers = new Map<string, Handler>();
   const shown = tools.map((tool, i) => {
+    checkArgument(`tools[${i}]`, tool, FIELDS);
     const { run, parameters, ...rest } = tool;
     if (typeof run !== 'function') throw invalid(`tools[${i}].run`, 'a function');
     const typed = readTypedSchema(parameters, `tools[${i}].parameters`);

@@ -1,5 +1,6 @@
 /** What users say about the KV cache, made into formats; what cannot be meant is refused before a model is loaded. */
 
+import { kindOf } from '../arguments.js';
 import { isFloatKv, type KvFormat } from '../device/kv.js';
 import { DEFAULT_KV_GROUP } from '../device/kv-formats/affine.js';
 import type { KvBitsScheme } from '../device/kv-formats/kind.js';
@@ -93,6 +94,7 @@ export interface KvRequest {
 
 /** Errors: `kv-format-unknown`, `kv-options-invalid`, naming the option and what it takes. */
 export function readKvOptions(options: KvOptions): KvRequest {
+  checkKinds(options);
   const layers = formatsByLayer(options);
   const { key, value } = options.kvFormat === undefined ? formatsOfBits(options) : formatsOfName(options);
   const quantized =
@@ -109,6 +111,35 @@ export function readKvOptions(options: KvOptions): KvRequest {
     floatTail: readTail(options.kvFloatTail, quantized),
     skipLayers: readSkip(options.kvSkipLayers, quantized),
   };
+}
+
+/** Whether each is of the kind that its own check takes. */
+function checkKinds(options: KvOptions): void {
+  for (const name of ['kvFormat', 'kvQuantScheme', 'kvKeyScheme', 'kvValueScheme'] as const)
+    if (options[name] !== undefined && typeof options[name] !== 'string')
+      throw invalid(name, `\`${name}\` takes a name, got ${kindOf(options[name])}.`, 'Give a text.');
+  for (const name of [
+    'kvBits',
+    'kvGroupSize',
+    'kvKeyBits',
+    'kvValueBits',
+    'quantizedKvStart',
+    'kvFloatHead',
+    'kvFloatTail',
+    'kvBytesPerToken',
+  ] as const) {
+    const value = options[name];
+    if (value === undefined || typeof value === 'number' || (name === 'kvFloatHead' && value === 'auto'))
+      continue;
+    throw invalid(name, `\`${name}\` takes a number, got ${kindOf(value)}.`, 'Give a number.');
+  }
+  const { kvSkipLayers: skip } = options;
+  if (skip !== undefined && !(Array.isArray(skip) && skip.every((layer) => typeof layer === 'number')))
+    throw invalid(
+      'kvSkipLayers',
+      '`kvSkipLayers` takes a list of layers.',
+      'Give whole numbers; −1 is the last.',
+    );
 }
 
 const BIT_OPTIONS = [

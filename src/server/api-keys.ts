@@ -1,7 +1,18 @@
 /** The keys that open the server: whose a request is, and what its key may do. */
 import { createHash, createHmac, randomBytes } from 'node:crypto';
+import {
+  type ArgumentKind,
+  checkArgument,
+  checkOption,
+  FIELDS,
+  FLAG,
+  kindOf,
+  LIST,
+  TEXT,
+} from '../arguments.js';
 import { PRIORITY_RANGE } from '../engine/request-check.js';
 import { KvantError } from '../errors.js';
+import { checkOptionNames, type OptionNames } from '../option-names.js';
 
 /** One key, given as itself or as its digest. */
 export interface ApiKey {
@@ -16,6 +27,14 @@ export interface ApiKey {
   /** It may also read metrics and the state of the cache, and empty the cache. Default false. */
   readonly admin?: boolean;
 }
+
+export const KEY_FIELDS: readonly string[] = [
+  'name',
+  'key',
+  'sha256',
+  'priority',
+  'admin',
+] satisfies (keyof ApiKey)[];
 
 /** What is known of a key that is right. Nothing of it tells the key. */
 export interface KeyHolder {
@@ -32,6 +51,8 @@ export interface ApiKeysOptions {
   /** Highest priority of keys that do not say. Default 0. */
   readonly maxPriority?: number;
 }
+
+const API_KEYS_OPTIONS: OptionNames<ApiKeysOptions> = { anonymous: true, maxPriority: true };
 
 /**
  * All keys of a server. They may be replaced while it runs.
@@ -52,10 +73,14 @@ export class ApiKeys {
   readonly #secret = randomBytes(32);
   #holders: ReadonlyMap<string, KeyHolder>;
 
-  /** Errors: `invalid-api-keys`. */
+  /** Errors: `invalid-api-keys`, `invalid-parameter`, `unknown-option`, `invalid-option`. */
   constructor(keys: readonly (string | ApiKey)[], options: ApiKeysOptions = {}) {
-    this.anonymous = options.anonymous ?? false;
-    this.#maxPriority = options.maxPriority ?? 0;
+    checkOptionNames(options, API_KEYS_OPTIONS, 'ApiKeys');
+    const { anonymous = false, maxPriority = 0 } = options;
+    checkOption('anonymous', anonymous, FLAG);
+    checkOption('maxPriority', maxPriority, PRIORITY);
+    this.anonymous = anonymous;
+    this.#maxPriority = maxPriority;
     this.#holders = this.#read(keys);
   }
 
@@ -70,6 +95,7 @@ export class ApiKeys {
 
   /** Whose key an `Authorization` header holds; undefined for none, and for a wrong one. */
   holderOf(authorization: string | undefined): KeyHolder | undefined {
+    if (authorization !== undefined) checkArgument('authorization', authorization, TEXT);
     const given = /^Bearer +(\S.*)$/i.exec(authorization ?? '')?.[1]?.trimEnd();
     return given === undefined
       ? undefined
@@ -77,11 +103,23 @@ export class ApiKeys {
   }
 
   #read(keys: readonly (string | ApiKey)[]): Map<string, KeyHolder> {
+    checkArgument('keys', keys, LIST);
     const merged = new Map<string, Merged>();
     for (const [index, given] of keys.entries()) {
       // An empty one is nobody's, and opens nothing.
       if (given === '') continue;
       const entry = typeof given === 'string' ? { key: given } : given;
+      if (!FIELDS.accepts(entry))
+        throw invalidKeys(
+          `API key ${index + 1} is ${kindOf(entry)}.`,
+          'Give the key as a text, or an object.',
+        );
+      const unknown = Object.keys(entry).find((field) => !KEY_FIELDS.includes(field));
+      if (unknown !== undefined)
+        throw invalidKeys(
+          `API key ${index + 1} has a field that is none.`,
+          `Fields are ${KEY_FIELDS.join(', ')}.`,
+        );
       const problem = keyProblem(entry);
       const name = entry.name ?? `key ${index + 1}`;
       if (problem !== null) throw invalidKeys(`API key ${name}: ${problem.text}.`, problem.fix);
@@ -183,6 +221,10 @@ const EMPTY_DIGEST = sha256('').toString('hex');
 
 const isPriority = (value: unknown): value is number =>
   Number.isInteger(value) && Math.abs(value as number) <= PRIORITY_RANGE;
+const PRIORITY: ArgumentKind = {
+  takes: `a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`,
+  accepts: isPriority,
+};
 
 function digestOf({ key, sha256: hex }: ApiKey): Buffer {
   return key === undefined ? Buffer.from(hex!, 'hex') : sha256(key);

@@ -203,7 +203,7 @@ function apiKeys({ apiKey, adminKey, maxPriority }: AppOptions): ApiKeys | null 
   if (apiKey instanceof ApiKeys) return apiKey;
   if (apiKey === undefined && adminKey === undefined) return null;
   const admins = [adminKey ?? []].flat().map((key) => ({ key, admin: true }));
-  const keys = apiKey === undefined ? [] : typeof apiKey === 'string' ? [apiKey] : apiKey;
+  const keys = apiKey === undefined ? [] : [apiKey].flat();
   return new ApiKeys([...keys, ...admins], {
     anonymous: apiKey === undefined,
     ...(maxPriority === undefined ? {} : { maxPriority }),

@@ -7,13 +7,13 @@
  * Lines that are empty or begin with # are passed over. No message quotes a line: it may hold a key.
  */
 import { open } from 'node:fs/promises';
+import { checkArgument, TEXT } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { systemReason } from '../system-errors.js';
-import { type ApiKey, keyDigest, keyProblem } from './api-keys.js';
+import { type ApiKey, KEY_FIELDS as FIELDS, keyDigest, keyProblem } from './api-keys.js';
 
 /** Far more than keys take: what is larger is another file. */
 const MOST_BYTES = 16 * 2 ** 20;
-const FIELDS: readonly string[] = ['name', 'key', 'sha256', 'priority', 'admin'] satisfies (keyof ApiKey)[];
 const EXAMPLE = 'A line is like {"name": "web", "sha256": "64 hexadecimal digits", "priority": 0}.';
 const OTHERS_READ = 0o004;
 const OTHERS_WRITE = 0o022;
@@ -26,6 +26,7 @@ export interface KeyFile {
 
 /** Errors: `api-key-file-unreadable`; `api-key-file-invalid`, whose `where` is `path:line`. */
 export async function readKeyFile(path: string): Promise<KeyFile> {
+  checkArgument('path', path, TEXT);
   const { bytes, mode } = await read(path);
   const keys = parseKeys(bytes, path);
   const warnings: string[] = [];

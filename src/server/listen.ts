@@ -2,11 +2,12 @@
 
 import type { Server } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
+import { type ArgumentKind, checkArgument, checkOption } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { createApp } from './app.js';
 import { CONNECTION_LIMITS, type ConnectionLimits, type Connections } from './connections.js';
 import { createHttpServer } from './http-server.js';
-import { checkListenOptions, type ListenOptions } from './server-options.js';
+import { checkListenOptions, HOST, type ListenOptions, PORT } from './server-options.js';
 import { Shutdown } from './shutdown.js';
 
 export interface RunningServer {
@@ -22,6 +23,10 @@ export interface RunningServer {
 /** What responses have to say that they end, before their connections are cut. */
 const FAREWELL_MS = 1000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const MILLISECONDS: ArgumentKind = {
+  takes: 'a number of milliseconds from 0',
+  accepts: (value) => typeof value === 'number' && value >= 0,
+};
 
 /**
  * Errors: `address-in-use`, `address-not-available`; `unknown-option`, `invalid-option`, naming it.
@@ -56,9 +61,10 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
   return {
     port,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
-    close: (graceMs = 30_000) => {
+    close: async (graceMs = 30_000) => {
+      checkOption('graceMs', graceMs, MILLISECONDS);
       closed ??= close(server, connections, shutdown, Math.min(graceMs, LONGEST_TIMER_MS));
-      return closed;
+      await closed;
     },
   };
 }
@@ -78,6 +84,8 @@ function connectionLimits<T extends object>(
 
 /** Whether one could listen there, to be known before a model is loaded. Errors: as `listen`. */
 export async function checkAddress(host: string, port: number): Promise<void> {
+  checkArgument('host', host, HOST);
+  checkArgument('port', port, PORT);
   const probe = createServer();
   try {
     await new Promise<void>((resolve, reject) => {
@@ -118,12 +126,14 @@ function listenError(error: NodeJS.ErrnoException, host: string, port: number): 
   if (error.code === 'EADDRINUSE') {
     return new KvantError('address-in-use', `Port ${port} on ${host} is taken.`, {
       kind: 'invalid-request',
+      where: 'port',
       fix: 'Choose another with --port, or stop the program that holds it.',
       cause: error,
     });
   }
   return new KvantError('address-not-available', `Cannot listen on ${host}:${port}: ${error.message}.`, {
     kind: 'invalid-request',
+    where: 'host',
     fix: 'Check --host and --port.',
     cause: error,
   });

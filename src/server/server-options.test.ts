@@ -3,7 +3,10 @@ import { ApiKeys } from './api-keys.js';
 import { createApp, type EnginePort, listen } from './index.js';
 
 // What is wrong is found before the engine is asked anything.
-const engine = {} as EnginePort;
+const never = (): never => {
+  throw new Error('the engine was asked');
+};
+const engine = { info: {}, stats: never, generate: never, chat: never } as unknown as EnginePort;
 
 describe('options of the server', () => {
   it('are refused if there are none of that name', async () => {

@@ -1,6 +1,7 @@
 /** The options of the server, checked before it listens: what is misspelt or of another kind is not ignored. */
 
 import type { Logger } from 'pino';
+import type { ArgumentKind } from '../arguments.js';
 import { PRIORITY_RANGE } from '../engine/request-check.js';
 import { KvantError } from '../errors.js';
 import { checkOptionNames, type OptionNames } from '../option-names.js';
@@ -91,8 +92,8 @@ export function checkAppOptions(options: AppOptions): void {
 export function checkListenOptions(options: ListenOptions): void {
   checkOptionNames(options, LISTEN_OPTIONS, 'listen');
   const { host, port } = options;
-  if (host !== undefined && (typeof host !== 'string' || host === '')) throw invalid('host', 'an address');
-  if (port !== undefined && !isWhole(port, 0, 65_535)) throw invalid('port', 'a port from 0 to 65535');
+  if (host !== undefined && !HOST.accepts(host)) throw invalid('host', HOST.takes);
+  if (port !== undefined && !PORT.accepts(port)) throw invalid('port', PORT.takes);
   for (const name of LIMIT_NAMES) {
     const value: unknown = options[name];
     if (value === undefined || (typeof value === 'number' && value >= 0 && value <= LONGEST_TIMER)) continue;
@@ -104,7 +105,12 @@ export function checkListenOptions(options: ListenOptions): void {
 function checkValues(options: AppOptions): void {
   const { engine, bodyLimit, bodyMemory, corsOrigin, allowedHosts, address, keepAliveMs, reasoningFormat } =
     options;
-  if (typeof engine !== 'object' || engine === null) throw invalid('engine', 'an Engine');
+  if (!isEngine(engine)) throw invalid('engine', 'an Engine');
+  const { log, shutdown } = options;
+  if (log !== undefined && !has(log, ['info', 'warn', 'error']))
+    throw invalid('log', 'a logger, as pino makes them');
+  if (shutdown !== undefined && !has(shutdown, ['drain', 'end', 'track', 'idle']))
+    throw invalid('shutdown', 'a Shutdown');
   checkKeys(options);
   if (bodyLimit !== undefined && !isWhole(bodyLimit, 1, Number.MAX_SAFE_INTEGER))
     throw invalid('bodyLimit', 'a whole number of bytes above 0');
@@ -135,11 +141,22 @@ function checkKeys({ apiKey, adminKey, maxPriority, prefixCacheShared }: AppOpti
     throw invalid('prefixCacheShared', 'true or false');
 }
 
+/** Whether an object has these methods. */
+const has = (value: unknown, methods: readonly string[]): boolean =>
+  isRecord(value) && methods.every((name) => typeof (value as Record<string, unknown>)[name] === 'function');
+const isEngine = (value: unknown): boolean =>
+  has(value, ['stats', 'generate', 'chat']) && isRecord((value as { readonly info?: unknown }).info);
 const isRecord = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 const isText = (value: unknown): boolean => typeof value === 'string' && value !== '';
 const isWhole = (value: unknown, from: number, to: number): boolean =>
   Number.isSafeInteger(value) && (value as number) >= from && (value as number) <= to;
+
+export const HOST: ArgumentKind = { takes: 'an address', accepts: isText };
+export const PORT: ArgumentKind = {
+  takes: 'a port from 0 to 65535',
+  accepts: (value) => isWhole(value, 0, 65_535),
+};
 
 /** The value is not shown: it may be a secret. */
 function invalid(name: string, takes: string): KvantError {

@@ -1,4 +1,5 @@
 /** The way out of service: first nothing new is taken, then what still runs is ended. */
+import { checkArgument, FUNCTION } from '../arguments.js';
 import { KvantError } from '../errors.js';
 
 export class Shutdown {
@@ -28,6 +29,7 @@ export class Shutdown {
    * is refused, and not waited for.
    */
   track(cancel: () => void): () => void {
+    checkArgument('cancel', cancel, FUNCTION);
     if (this.#ended) cancel();
     if (this.#draining) return () => {};
     this.#running.add(cancel);

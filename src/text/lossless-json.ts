@@ -13,6 +13,7 @@
  * Nothing here recurses: the depth of a text costs no stack. Packages that read numbers losslessly lose the order of keys,
  * recurse, and read a long string character by character.
  */
+import { checkArgument, TEXT } from '../arguments.js';
 import { KvantError } from '../errors.js';
 
 /** Objects whose keys JavaScript would sort carry the order in which they were written under this key. */
@@ -47,11 +48,12 @@ export function parseLossless(text: string, options: LosslessOptions = {}): unkn
  *
  * Integers that a number would poison are bigints; `1.0` stays a float (a boxed number); keys keep their order in the prompt.
  *
- * @throws KvantError `invalid-json`
+ * @throws KvantError `invalid-json`, `invalid-parameter`
  * @example
  * const tools = parseJson(await readFile('tools.json', 'utf8')) as unknown[];
  */
 export function parseJson(text: string): unknown {
+  checkArgument('text', text, TEXT);
   try {
     return parseLossless(text);
   } catch (cause) {

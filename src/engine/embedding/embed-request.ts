@@ -3,7 +3,7 @@
 import { KvantError } from '../../errors.js';
 import { checkOptionNames, type OptionNames } from '../../option-names.js';
 import { POOLINGS, type Pooling } from '../pooling.js';
-import { promptIds } from '../request-check.js';
+import { isSignal, promptIds } from '../request-check.js';
 import type { CommonRequest } from '../types.js';
 
 /** A text, or token ids as they are. */
@@ -49,9 +49,15 @@ const EMBED_OPTIONS: OptionNames<EmbedOptions> = {
   truncate: true,
 };
 
+/** Before many requests are made of one; the rest is for each of them to say. Errors: `invalid-parameter`. */
+export function checkSignal({ signal }: QueueOptions): void {
+  if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
+}
+
 /** Errors: `unknown-option`, `invalid-option`, `invalid-parameter`. */
 export function checkEmbedOptions(options: EmbedOptions): void {
   checkOptionNames(options, EMBED_OPTIONS, 'embed');
+  checkSignal(options);
   const { pooling, normalize, dimensions, task, prompt, truncate } = options;
   if (pooling !== undefined && !POOLINGS.includes(pooling)) throw takes('pooling', POOLINGS.join(', '));
   if (dimensions !== undefined && !(Number.isSafeInteger(dimensions) && dimensions > 0))

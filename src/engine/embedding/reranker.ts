@@ -9,7 +9,7 @@ import { checkOptionNames, type OptionNames } from '../../option-names.js';
 import type { ModelText } from '../model-text.js';
 import type { Requests } from '../requests.js';
 import type { EngineInfo } from '../types.js';
-import { QUEUE_OPTIONS, type QueueOptions, takes } from './embed-request.js';
+import { checkSignal, QUEUE_OPTIONS, type QueueOptions, takes } from './embed-request.js';
 import type { EmbedUsage } from './embedder.js';
 import { many } from './many.js';
 import { scoreOf } from './ranking-head.js';
@@ -73,6 +73,7 @@ export class Reranker {
     options: RerankOptions = {},
   ): Promise<RerankResult> {
     checkOptionNames(options, RERANK_OPTIONS, 'rerank');
+    checkSignal(options);
     const { instruction = INSTRUCTION, method, words = ['yes', 'no'], truncate, ...queue } = options;
     if (typeof query !== 'string' || query === '') throw takes('query', 'a text');
     if (truncate !== undefined && typeof truncate !== 'boolean') throw takes('truncate', 'true or false');
