@@ -11,6 +11,8 @@ import { notFirst } from './gguf-files.js';
 import type { GgufTensor } from './gguf-header.js';
 import { type GgufEntry, GgufMatrix, matrixFormat, type RowOrder } from './gguf-matrix.js';
 import type { GgufMetadata, GgufValue } from './gguf-metadata.js';
+import { ollamaSight } from './ollama-sight.js';
+import { type GgufView, ollamaText, type ShapeOf } from './ollama-text.js';
 
 const SHARD = /^(.*-)(\d{5})-of-(\d{5})\.gguf$/i;
 const MAX_SHARDS = 10_000;
@@ -31,10 +33,14 @@ export class GgufCheckpoint {
   readonly #files: readonly GgufFile[];
   readonly #entries: ReadonlyMap<string, GgufEntry>;
 
-  private constructor(files: readonly GgufFile[], entries: ReadonlyMap<string, GgufEntry>) {
+  private constructor(
+    files: readonly GgufFile[],
+    entries: ReadonlyMap<string, GgufEntry>,
+    metadata: GgufMetadata,
+  ) {
     const [first] = files as [GgufFile];
     this.path = first.path;
-    this.metadata = first.metadata;
+    this.metadata = metadata;
     this.#files = files;
     this.#entries = entries;
     let total = 0;
@@ -43,10 +49,11 @@ export class GgufCheckpoint {
   }
 
   /**
-   * Opens a file, and with any shard of a set all of them.
+   * Opens a file, and with any shard of a set all of them. What Ollama's converters wrote is shown as llama.cpp's have it.
+   * @param part of a file that holds a model and what sees for it: which of the two
    * @throws KvantError as {@link GgufFile.open}; `weights-shard-missing`, `weights-duplicate`
    */
-  static async open(path: string): Promise<GgufCheckpoint> {
+  static async open(path: string, part: 'model' | 'sight' = 'model'): Promise<GgufCheckpoint> {
     const files: GgufFile[] = [];
     try {
       for (const shard of await shardPaths(path)) files.push(await openShard(shard, path));
@@ -57,7 +64,11 @@ export class GgufCheckpoint {
           entries.set(tensor.name, { file, tensor });
         }
       checkSplit(files, entries.size);
-      return new GgufCheckpoint(files, entries);
+      const { metadata } = files[0]!;
+      const shapeOf: ShapeOf = (name) => entries.get(name)?.tensor.shape;
+      const view = (part === 'model' ? ollamaText : ollamaSight)(metadata, shapeOf);
+      if (view === undefined) return new GgufCheckpoint(files, entries, metadata);
+      return new GgufCheckpoint(files, renamed(entries, view), metadata.with(view.keys));
     } catch (error) {
       await Promise.all(files.map((file) => file.close()));
       throw error;
@@ -168,6 +179,17 @@ export class GgufCheckpoint {
       fix: 'Fetch the file again, or convert the model again with a current version of the tool.',
     });
   }
+}
+
+/** The tensors that a view shows. A name that another has stays with that one. */
+function renamed(entries: ReadonlyMap<string, GgufEntry>, { nameOf }: GgufView): Map<string, GgufEntry> {
+  const shown = new Map<string, GgufEntry>();
+  for (const [name, { file, tensor }] of entries) {
+    const other = nameOf(name);
+    if (other === null || (other !== name && entries.has(other))) continue;
+    shown.set(other, { file, tensor: other === name ? tensor : { ...tensor, name: other } });
+  }
+  return shown;
 }
 
 /** Where the number is that a tensor of NVFP4 is multiplied with, if there is one. */

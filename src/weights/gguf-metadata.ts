@@ -104,6 +104,11 @@ export class GgufMetadata {
     this.#values = values;
   }
 
+  /** The same with keys of another value, and more of them. */
+  with(others: ReadonlyMap<string, GgufValue>): GgufMetadata {
+    return new GgufMetadata(this.path, new Map([...this.#values, ...others]));
+  }
+
   keys(): string[] {
     return [...this.#values.keys()];
   }

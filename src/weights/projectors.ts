@@ -10,8 +10,10 @@ import { readdir } from 'node:fs/promises';
 import { basename, dirname, join, posix } from 'node:path';
 import { KvantError } from '../errors.js';
 import { isGgufName } from './foreign-formats.js';
+import { GgufFile } from './gguf.js';
 import { ggufTag } from './gguf-files.js';
 import { isGgufFile } from './gguf-path.js';
+import { holdsSight } from './ollama-sight.js';
 import { ollamaProjector } from './ollama-store.js';
 
 const PROJECTOR = /(^|[._-])mm[_-]?proj/i;
@@ -44,7 +46,19 @@ export async function chooseProjector(model: string, given?: string): Promise<Ch
     if (best !== undefined) return { path: join(folder, best), given: false, others };
   }
   const layer = await ollamaProjector(model);
-  return layer === undefined ? undefined : { path: layer, given: false, others: [] };
+  if (layer !== undefined) return { path: layer, given: false, others: [] };
+  return (await seesItself(model)) ? { path: model, given: false, others: [] } : undefined;
+}
+
+/** Whether a file holds a model and what sees for it; what cannot be read is told elsewhere. */
+async function seesItself(model: string): Promise<boolean> {
+  try {
+    await using file = await GgufFile.open(model);
+    return holdsSight(file.metadata, (name) => file.tensors.get(name)?.shape);
+  } catch (error) {
+    if (error instanceof KvantError) return false;
+    throw error;
+  }
 }
 
 /**

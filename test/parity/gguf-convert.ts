@@ -17,6 +17,8 @@ export interface Conversion {
   readonly plusOne?: boolean;
   /** Tensors of a layer that this architecture calls otherwise. */
   readonly names?: Readonly<Record<string, string>>;
+  /** Another converter's names, by those of llama.cpp. */
+  readonly stored?: (name: string) => string;
   /** q, k and v are one tensor. */
   readonly fused?: boolean;
   /** Of layer norms. */
@@ -129,7 +131,17 @@ function collect(
 
 /** Writes a fixture checkpoint as a GGUF file, as llama.cpp's converter for its architecture would. */
 export async function convert(
-  { fixture, arch, paired, plusOne, names, layerNormEps, fused: fuses, more }: Conversion,
+  {
+    fixture,
+    arch,
+    paired,
+    plusOne,
+    names,
+    layerNormEps,
+    fused: fuses,
+    more,
+    stored = (name) => name,
+  }: Conversion,
   path: string,
 ): Promise<void> {
   const folder = join(MODEL_FIXTURES, fixture);
@@ -224,5 +236,6 @@ export async function convert(
     values: new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4),
   }));
   const joined = fused(plain, false).map((tensor) => ({ ...tensor, type: 0, data: bytesOf(tensor.values) }));
-  await writeFile(path, ggufBytes({ metadata, tensors: fuses === true ? joined : tensors }));
+  const written = (fuses === true ? joined : tensors).map((one) => ({ ...one, name: stored(one.name) }));
+  await writeFile(path, ggufBytes({ metadata, tensors: written }));
 }

@@ -23,6 +23,8 @@ export interface HybridConversion {
   /** q, k and v are one tensor, and gate and up of experts. */
   readonly fused?: boolean;
   readonly more: (config: Fields, at: At) => Record<string, Value>;
+  /** Another converter's names, by those of llama.cpp. */
+  readonly stored?: (name: string) => string;
   /** What is done to a tensor under its published name; null leaves it to the names. */
   readonly extra?: Named;
   readonly change?: (tensor: Named, config: Fields) => readonly Named[] | null;
@@ -58,7 +60,7 @@ const STACKED: Record<string, string> = {
 
 /** Writes a fixture checkpoint as a GGUF file, as llama.cpp's converter for its architecture would. */
 export async function convertHybrid(
-  { fixture, arch, names, more, change, extra, fused: fuses }: HybridConversion,
+  { fixture, arch, names, more, change, extra, fused: fuses, stored = (name) => name }: HybridConversion,
   path: string,
 ): Promise<void> {
   const { config, tensors: stated } = await published(join(MODEL_FIXTURES, fixture));
@@ -129,5 +131,10 @@ export async function convertHybrid(
     const values = Float32Array.from(parts.flatMap((part) => [...part.values]));
     tensors.push({ name, shape: [parts.length, ...parts[0]!.shape], values });
   }
-  await writeGguf(path, metadata, fuses === true ? fused(tensors, /qwen3/.test(arch)) : tensors);
+  const joined = fuses === true ? fused(tensors, /qwen3/.test(arch)) : tensors;
+  await writeGguf(
+    path,
+    metadata,
+    joined.map((one) => ({ ...one, name: stored(one.name) })),
+  );
 }

@@ -288,6 +288,19 @@ const CASES: readonly HybridConversion[] = [
       [at('expert_shared_feed_forward_length')]: u32(config.shared_expert_intermediate_size!),
     }),
   },
+  // As Ollama has it.
+  {
+    fixture: 'qwen3-next',
+    arch: 'qwen3next',
+    names: DELTA,
+    change: hybrid(false),
+    stored: (name) => name.replace('.ssm_dt.bias', '.ssm_dt'),
+    more: (config, at) => ({
+      ...delta(config, at),
+      ...qwenMixture(config, at),
+      [at('expert_shared_feed_forward_length')]: u32(config.shared_expert_intermediate_size!),
+    }),
+  },
   {
     fixture: 'ernie4_5-moe',
     arch: 'ernie4_5-moe',

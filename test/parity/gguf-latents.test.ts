@@ -109,14 +109,19 @@ function interleaved(tensor: Named, config: Fields): Named {
 const rotation = (config: Fields): Record<string, number> =>
   config.rope_parameters as unknown as Record<string, number>;
 
-async function convert(fixture: string, path: string, whole: boolean): Promise<void> {
+async function convert(
+  fixture: string,
+  path: string,
+  whole: boolean,
+  arch = fixture === 'mistral4' ? 'mistral4' : 'deepseek2',
+): Promise<void> {
   const { config, tensors } = await published(join(MODEL_FIXTURES, fixture));
   const rope = rotation(config);
   const own = tensors.filter(
     ({ name }) => Number(/layers\.(\d+)\./.exec(name)?.[1] ?? 0) < config.num_hidden_layers!,
   );
-  const arch = fixture === 'mistral4' ? 'mistral4' : 'deepseek2';
   const at = (key: string): string => `${arch}.${key}`;
+  const ollamas = arch === 'glm4moelite';
   const metadata: Record<string, Value> = {
     'general.architecture': string(arch),
     [at('block_count')]: u32(config.num_hidden_layers!),
@@ -124,11 +129,18 @@ async function convert(fixture: string, path: string, whole: boolean): Promise<v
     [at('embedding_length')]: u32(config.hidden_size!),
     [at('feed_forward_length')]: u32(config.intermediate_size!),
     [at('attention.head_count')]: u32(config.num_attention_heads!),
-    [at('attention.head_count_kv')]: u32(whole ? config.num_key_value_heads! : 1),
+    [at('attention.head_count_kv')]: u32(whole || ollamas ? config.num_key_value_heads! : 1),
     [at('attention.layer_norm_rms_epsilon')]: f32(config.rms_norm_eps!),
     [at('attention.kv_lora_rank')]: u32(config.kv_lora_rank!),
     ...(config.q_lora_rank === null ? {} : { [at('attention.q_lora_rank')]: u32(config.q_lora_rank!) }),
-    ...(whole
+    ...(ollamas
+      ? {
+          // The lengths of heads and of latents change places.
+          [at('attention.key_length_mla')]: u32(config.kv_lora_rank! + config.qk_rope_head_dim!),
+          [at('attention.value_length_mla')]: u32(config.kv_lora_rank!),
+        }
+      : {}),
+    ...(whole || ollamas
       ? {
           [at('attention.key_length')]: u32(config.qk_nope_head_dim! + config.qk_rope_head_dim!),
           [at('attention.value_length')]: u32(config.v_head_dim!),
@@ -172,6 +184,20 @@ beforeAll(async () => {
   scratch = await mkdtemp(join(tmpdir(), 'kvant-gguf-'));
 });
 afterAll(() => rm(scratch, { recursive: true }));
+
+it('GLM-4.7-Flash as Ollama has it gives the logits of the published weights', async () => {
+  const fixture = 'glm4-moe-lite';
+  const path = join(scratch, 'ollama.gguf');
+  await convert(fixture, path, false, 'glm4moelite');
+  await using device = createReferenceDevice();
+  const model = await loadFolder(path, device);
+  for (const { prompt, logits, greedy } of expectedCases(fixture)) {
+    await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
+    const result = await runner.generate(prompt, greedy.length);
+    expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
+    expect(result.tokens).toEqual(greedy);
+  }
+});
 
 describe.each([true, false])('K and V made by one matrix: %s', (whole) => {
   it.each(['deepseek-v2', 'deepseek-v3', 'glm4-moe-lite', 'mistral4'])(

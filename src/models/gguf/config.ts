@@ -222,6 +222,9 @@ function refuseOthers(metadata: GgufMetadata, { name, reads = [], rotates, score
     throw unsupported(`${name}.attention.causal`, 'attention that looks ahead');
 }
 
+/** Types of a rotation that is not scaled, also as Ollama has named them. */
+const UNSCALED = ['none', 'default', ''];
+
 function scaling(
   metadata: GgufMetadata,
   at: (key: string) => string,
@@ -240,13 +243,14 @@ function scaling(
     };
   }
   const type = metadata.text(at('rope.scaling.type'));
-  // Files from before 2023-11 have the factor alone, of linear scaling, and say it upside down nowhere.
-  const factor = metadata.number(at('rope.scaling.factor')) ?? metadata.number(at('rope.scale_linear'));
-  if (type === 'none' || (type === undefined && (factor === undefined || factor === 1))) return {};
+  // Files from before 2023-11 have the factor alone, of linear scaling, and say it upside down nowhere. 0 is none.
+  const factor =
+    (metadata.number(at('rope.scaling.factor')) ?? metadata.number(at('rope.scale_linear'))) || undefined;
+  if (UNSCALED.includes(type ?? '') && (type || factor === undefined || factor === 1)) return {};
   const original = metadata.count(at('rope.scaling.original_context_length'));
   return {
     rope_scaling: {
-      rope_type: type ?? 'linear',
+      rope_type: type || 'linear',
       ...(factor === undefined ? {} : { factor }),
       ...(original === undefined ? {} : { original_max_position_embeddings: original }),
       ...optional('beta_fast', metadata.number(at('rope.scaling.yarn_beta_fast'))),

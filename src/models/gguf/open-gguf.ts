@@ -34,7 +34,8 @@ export async function openGguf<Model extends { readonly notices: readonly Notice
       const source = await GgufSource.open(path);
       const baked = bakedOf(source.architecture);
       const model = await define(await SeeingSource.open(source, projector.path), baked);
-      return projector.given ? model : { ...model, notices: [...model.notices, found(projector)] };
+      if (projector.given || projector.path === path) return model;
+      return { ...model, notices: [...model.notices, found(projector)] };
     } catch (error) {
       if (projector.given || !(error instanceof KvantError)) throw error;
       told = unusable(projector.path, error);

@@ -61,6 +61,31 @@ const scale = (read: ProjectorReader, fallback: number): number =>
 /** Gemma's tokens are means of so many patches a side. */
 const GEMMA3_SCALE = 4;
 
+const PIXTRAL: ProjectorKind = {
+  types: ['pixtral'],
+  pairedRows: true,
+  place: rules([
+    [/^v\.patch_embd\.weight$/, `${TOWER}patch_conv.weight`],
+    [/^v\.pre_ln\.weight$/, `${TOWER}ln_pre.weight`],
+    [inBlock('ln1'), `${TOWER}transformer.layers.$1.attention_norm.$2`],
+    [inBlock('ln2'), `${TOWER}transformer.layers.$1.ffn_norm.$2`],
+    [inBlock('attn_([qkv])'), `${TOWER}transformer.layers.$1.attention.$2_proj.$3`],
+    [inBlock('attn_out'), `${TOWER}transformer.layers.$1.attention.o_proj.$2`],
+    [inBlock('ffn_(gate|up|down)'), `${TOWER}transformer.layers.$1.feed_forward.$2_proj.$3`],
+    ...twoLayers('1', '2'),
+    [/^mm\.input_norm\.weight$/, `${PROJECTOR}norm.weight`],
+    [/^mm\.patch_merger\.weight$/, `${PROJECTOR}patch_merger.merging_layer.weight`],
+  ]),
+  config: pixtral,
+  processor: (read) => ({
+    image_processor_type: 'PixtralImageProcessor',
+    size: { longest_edge: read.required('image_size') },
+    patch_size: read.required('patch_size'),
+    resample: 3,
+    ...colours(read),
+  }),
+};
+
 export const ENCODER_KINDS: readonly ProjectorKind[] = [
   {
     types: ['gemma3'],
@@ -108,30 +133,9 @@ export const ENCODER_KINDS: readonly ProjectorKind[] = [
       ...colours(read),
     }),
   },
-  {
-    types: ['pixtral'],
-    pairedRows: true,
-    place: rules([
-      [/^v\.patch_embd\.weight$/, `${TOWER}patch_conv.weight`],
-      [/^v\.pre_ln\.weight$/, `${TOWER}ln_pre.weight`],
-      [inBlock('ln1'), `${TOWER}transformer.layers.$1.attention_norm.$2`],
-      [inBlock('ln2'), `${TOWER}transformer.layers.$1.ffn_norm.$2`],
-      [inBlock('attn_([qkv])'), `${TOWER}transformer.layers.$1.attention.$2_proj.$3`],
-      [inBlock('attn_out'), `${TOWER}transformer.layers.$1.attention.o_proj.$2`],
-      [inBlock('ffn_(gate|up|down)'), `${TOWER}transformer.layers.$1.feed_forward.$2_proj.$3`],
-      ...twoLayers('1', '2'),
-      [/^mm\.input_norm\.weight$/, `${PROJECTOR}norm.weight`],
-      [/^mm\.patch_merger\.weight$/, `${PROJECTOR}patch_merger.merging_layer.weight`],
-    ]),
-    config: pixtral,
-    processor: (read) => ({
-      image_processor_type: 'PixtralImageProcessor',
-      size: { longest_edge: read.required('image_size') },
-      patch_size: read.required('patch_size'),
-      resample: 3,
-      ...colours(read),
-    }),
-  },
+  PIXTRAL,
+  // As Ollama's files have it.
+  { ...PIXTRAL, types: ['pixtral-halves'], pairedRows: false },
   {
     types: ['internvl'],
     place: rules([

@@ -19,6 +19,8 @@ const PATCHES = 'visual.patch_embed.proj';
 export const patchRules: readonly PlaceRule[] = [
   [/^v\.patch_embd\.weight$/, `${PATCHES}.weight`, { part: 0, frames: true }],
   [/^v\.patch_embd\.weight\.1$/, `${PATCHES}.weight`, { part: 1, frames: true }],
+  // Both frames in one, as Ollama's files have them.
+  [/^v\.patch_embd\.frames$/, `${PATCHES}.weight`, { reordered: (values) => values }],
   [/^v\.patch_embd\.bias$/, `${PATCHES}.bias`],
 ];
 /** Attention and norms of blocks. */
@@ -156,9 +158,11 @@ export const QWEN_KINDS: readonly ProjectorKind[] = [
   {
     types: ['qwen3vl_merger'],
     place: (tensor, read) => {
-      const [, block, part, kind] = /^v\.deepstack\.(\d+)\.(norm|fc1|fc2)\.(weight|bias)$/.exec(tensor) ?? [];
-      if (block === undefined) return qwen3Rules(tensor, read);
-      const level = added(read).indexOf(Number(block));
+      const [, counted, number, part, kind] =
+        /^v\.deepstack(_level)?\.(\d+)\.(norm|fc1|fc2)\.(weight|bias)$/.exec(tensor) ?? [];
+      if (number === undefined) return qwen3Rules(tensor, read);
+      // Files of llama.cpp number blocks, those of Ollama levels.
+      const level = counted === undefined ? added(read).indexOf(Number(number)) : Number(number);
       const inner = part === 'norm' ? part : `linear_${part}`;
       return level < 0 ? undefined : { name: `visual.deepstack_merger_list.${level}.${inner}.${kind}` };
     },

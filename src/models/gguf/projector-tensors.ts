@@ -1,25 +1,17 @@
 /** Tensors of an mmproj file that one of a checkpoint is made of. */
 
 import { type MatrixRows, type MatrixSource, rowBytes, type VectorSource } from '../../device/weights.js';
-import { KvantError } from '../../errors.js';
+import { dequantiseRows } from '../../weights/dequantise.js';
 
 const ARRAYS = ['data', 'scales', 'biases', 'subscales'] as const;
 
-/**
- * Rows of several matrices, one behind the other.
- * @throws KvantError `weights-tensor-dtype` where they are of several types
- */
-export function joinedRows(name: string, parts: readonly MatrixSource[]): MatrixSource {
-  const [first, ...others] = parts as [MatrixSource, ...MatrixSource[]];
-  if (others.length === 0) return first;
-  const { cols, format } = first;
-  const odd = others.find((part) => JSON.stringify(part.format) !== JSON.stringify(format));
-  if (odd !== undefined)
-    throw new KvantError('weights-tensor-dtype', `${odd.name} is of another type than ${first.name}`, {
-      kind: 'model',
-      where: odd.name,
-      fix: 'Take an mmproj file in F16 or BF16.',
-    });
+/** Rows of several matrices, one behind the other. Where they are of several types, as Ollama mixes them, all are widened to f32. */
+export function joinedRows(name: string, given: readonly MatrixSource[]): MatrixSource {
+  const [one] = given as [MatrixSource];
+  if (given.length === 1) return one;
+  const alike = given.every((part) => JSON.stringify(part.format) === JSON.stringify(one.format));
+  const parts = alike ? given : given.map(widened);
+  const { cols, format } = parts[0]!;
   const each = rowBytes(cols, format);
   const rows = parts.reduce((sum, part) => sum + part.rows, 0);
   return {
@@ -46,6 +38,22 @@ export function joinedRows(name: string, parts: readonly MatrixSource[]): Matrix
         first += part.rows;
       }
       return out;
+    },
+  };
+}
+
+/** A matrix as f32 of what its numbers mean. */
+function widened(part: MatrixSource): MatrixSource {
+  const { name, rows, cols, format } = part;
+  return {
+    name,
+    rows,
+    cols,
+    format: { kind: 'float', dtype: 'f32' },
+    async readRows(start, end): Promise<MatrixRows> {
+      const out = new Float32Array((end - start) * cols);
+      dequantiseRows(await part.readRows(start, end), end - start, cols, format, out);
+      return { data: new Uint8Array(out.buffer) };
     },
   };
 }

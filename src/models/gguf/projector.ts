@@ -50,7 +50,7 @@ export class Projector {
    * @throws KvantError those of `GgufCheckpoint.open`; `projector-unsupported`, `model-config`, `weights-tensor-extra`
    */
   static async open(path: string, model: GgufSource): Promise<Projector> {
-    const checkpoint = await GgufCheckpoint.open(path);
+    const checkpoint = await GgufCheckpoint.open(path, 'sight');
     try {
       const kind = kindOf(checkpoint.metadata);
       return new Projector(checkpoint, kind, reader(checkpoint, model));
