@@ -58,13 +58,17 @@ export function linear(p: usize, thread: u32, threads: u32): void {
   else if (floats && load<u32>(p, 16) == 0 && load<u32>(p, 80) != 0 && rows >= FLOAT_ROWS)
     floatPieces(p, blocks, rows, thread);
   else {
-    const piece = pieceBlocks(blocks, size, rows, threads);
-    for (;;) {
-      const first = atomic.add<u32>(p + 68, piece);
-      if (first >= blocks) break;
-      const end = min(first + piece, blocks);
+    let first = atomic.load<u32>(p + 68);
+    while (first < blocks) {
+      const end = min(first + pieceAt(first, blocks, size, rows, threads), blocks);
+      const found = atomic.cmpxchg<u32>(p + 68, first, end);
+      if (found != first) {
+        first = found;
+        continue;
+      }
       if (floats) floatPiece(p, first, end, rows);
       else integerPiece(p, first, end, 0, rows);
+      first = atomic.load<u32>(p + 68);
     }
   }
   // The last to find nothing left makes the command ready for the next step.
@@ -82,6 +86,12 @@ export function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u3
   // One tile of rows reads every block once.
   if (rows <= TILE_ROWS) return fair;
   return min(fair, max<u32>(2, PIECE_BYTES / size & ~1));
+}
+
+/** Blocks of the piece that begins with block `first`: the fewer are left the less, so that all threads end at once. */
+function pieceAt(first: u32, blocks: u32, size: u32, rows: u32, threads: u32): u32 {
+  if (rows > TILE_ROWS || threads == 1) return pieceBlocks(blocks, size, rows, threads);
+  return max<u32>(blocks < threads * 24 ? 2 : 4, (blocks - first) / (threads * 2) & ~3);
 }
 
 /** Pieces are pairs of blocks, whose results share cache lines, and a chunk of rows. */
@@ -211,7 +221,20 @@ function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): vo
 
 // @ts-ignore: decorator
 @inline export function integerPiece(p: usize, first: u32, end: u32, row: u32, rows: u32): void {
+  touchFactors(p, first, end);
   for (let r = row; r < rows; r += 4) integerTiles(p, first, end, r, rows);
+}
+
+/** What touchFactors has loaded: so that the loads are made. */
+let touched: u32 = 0;
+
+/** Factors and biases of a piece are asked for at once. One after another they would be waited for, behind each tile. */
+function touchFactors(p: usize, first: u32, end: u32): void {
+  const far = load<u32>(p, 36) - load<u32>(p, 32);
+  let seen: u32 = 0;
+  const last = load<u32>(p, 32) + end * 32;
+  for (let at = load<u32>(p, 32) + first * 32; at < last; at += 64) seen |= load<u8>(at) | <u32>load<u8>(at + far);
+  touched = seen;
 }
 
 /**
