@@ -1,7 +1,8 @@
 /** Expressions as automata over bytes, calls of rules and tokens, which may be in several states at once. */
 
+import { shown } from '../printable.js';
 import { type ByteRanges, type CodePointRange, LAST_CODE_POINT, utf8Ranges } from './code-points.js';
-import type { Expression } from './expression.js';
+import { type Expression, invalidGrammar } from './expression.js';
 import { JSON_PLAIN, jsonEscapes } from './json-characters.js';
 import { type Budget, MAX_DEPTH, tooLarge } from './limits.js';
 
@@ -38,6 +39,8 @@ export type Countable = Expression & { readonly kind: 'counted' | 'repeat' };
 /** Repetitions of so many are counted. */
 const MANY = 16;
 const QUOTE = 0x22;
+/** Half a surrogate pair, for which UTF-8 has no bytes. */
+const HALF = /\p{Cs}/u;
 const MAX_NFA = 200_000;
 /** Front ends bound what users write; their own frames come on top. */
 const DEEPEST = 32 * MAX_DEPTH;
@@ -98,6 +101,11 @@ export class ByteNfa {
   #build(expression: Expression, from: number, to: number): void {
     switch (expression.kind) {
       case 'text': {
+        if (HALF.test(expression.text))
+          throw invalidGrammar(
+            `The text ${shown(JSON.stringify(expression.text))} has half a surrogate pair.`,
+            'Send whole characters; half of one is never written.',
+          );
         const bytes = Buffer.from(expression.text, 'utf8');
         let at = from;
         bytes.forEach((byte, i) => {

@@ -53,6 +53,8 @@ function allows(ask: GrammarAsk, text: string): boolean {
   return state?.done ?? false;
 }
 
+const PLAIN = ofPattern('[[:][:&b]');
+
 const nested = (depth: number): string => `${'{"items":'.repeat(depth)}{}${'}'.repeat(depth)}`;
 /** Definitions each of which names the next one twice. */
 const doubling = (count: number): object => ({
@@ -120,6 +122,15 @@ describe('hostile forms', () => {
     ['nothing at all', ofSchema(false), 'invalid-grammar'],
     ['contradictions', ofSchema({ type: 'string', minLength: 5, maxLength: 4 }), 'invalid-grammar'],
     ['half a surrogate pair', ofPattern('\\ud800'), 'invalid-pattern'],
+    ['a choice of half a pair', { kind: 'choice', choices: ['a', 'b\ud800'] }, 'invalid-grammar'],
+    [
+      'a tag of half a pair',
+      { kind: 'tags', tags: JSON.stringify({ format: { type: 'const_string', value: '\udc00' } }) },
+      'invalid-grammar',
+    ],
+    ['a count of nothing', ofPattern('{3}a'), 'invalid-pattern'],
+    ['classes of other languages', ofPattern('[[:alpha:]_]{2}'), 'invalid-pattern'],
+    ['what classes have in common', ofPattern('[a-z&&[^b]]'), 'invalid-pattern'],
     ['not JSON', ofSchema('{"type":'), 'invalid-schema'],
     ['a list', ofSchema('[]'), 'invalid-schema'],
   ])('refuses %s', (_, ask, code) => {
@@ -345,4 +356,9 @@ describe('hostile forms', () => {
       expect(state, String(bytes)).toBeNull();
     }
   });
+});
+
+it('reads what only looks like those as JavaScript does', () => {
+  expect(['[:', ':b', 'a['].map((text) => allows(PLAIN, text))).toEqual([true, true, false]);
+  expect(allows({ kind: 'choice', choices: ['😀'] }, '😀')).toBe(true);
 });

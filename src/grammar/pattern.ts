@@ -172,6 +172,11 @@ class PatternParser {
       case '+':
       case '?':
         throw this.#invalid('a quantifier with nothing before it');
+      case '{':
+        this.#at--;
+        if (this.#bounds(false) !== null) throw this.#invalid('a quantifier with nothing before it');
+        this.#at++;
+        return { kind: 'set', ranges: this.#cased(point(character)) };
       default:
         return { kind: 'set', ranges: this.#cased(this.#text(point(character))) };
     }
@@ -198,6 +203,7 @@ class PatternParser {
     const inverted = this.#take('^');
     const ranges: CodePointRange[] = [];
     while (!this.#take(']')) {
+      this.#refuseOtherClasses();
       const low = this.#classAtom();
       this.#budget.spend(2 * low.length);
       if (this.#next === '-' && this.#characters[this.#at + 1] !== ']') {
@@ -212,6 +218,14 @@ class PatternParser {
     }
     if (inverted) return invertRanges([...this.#cased(ranges)]);
     return this.#cased(this.#text(joinRanges(ranges)));
+  }
+
+  /** What other languages have within classes, and JavaScript reads as characters. */
+  #refuseOtherClasses(): void {
+    if (this.#next !== '[' && this.#next !== '&') return;
+    const found = /^(\[:\^?[a-z]+:\]|&&)/.exec(this.#characters.slice(this.#at, this.#at + 14).join(''));
+    if (found !== null)
+      throw this.#unsupported(`${found[0]} within classes, which is not the same everywhere`);
   }
 
   #cased(ranges: readonly CodePointRange[]): readonly CodePointRange[] {

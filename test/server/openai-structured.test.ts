@@ -115,6 +115,12 @@ describe('the helpers of the openai client', () => {
     expect(await param({ structured_outputs: { regex: '(' } })).toBe('structured_outputs');
     expect(await param({ structured_outputs: { grammar: 'root ::= x' } })).toBe('structured_outputs');
     expect(await param({ grammar: 'root ::= x' })).toBe('grammar');
+    const half = { structured_outputs: { choice: ['\ud800'] } };
+    expect(await param(half)).toBe('structured_outputs');
+    const two = { structured_outputs: { regex: 'a', choice: ['b'] } };
+    await expect(client.chat.completions.create({ ...body, ...two } as never)).rejects.toThrow(
+      '`structured_outputs.regex` and `structured_outputs.choice` do not go together',
+    );
     const list = [{ type: 'function', function: { name: 'f', parameters: { type: ['array', 'null'] } } }];
     expect(await param({ tools: list, tool_choice: 'required' })).toBe('tools[0].function.parameters');
     const bad = [{ type: 'function', function: { name: 'f', parameters: schema } }];

@@ -121,7 +121,7 @@ function structuredOutputs(value: unknown): StructuredOutput | null {
   if (other !== undefined)
     throw new KvantError(
       'conflicting-parameters',
-      `\`structured_outputs\` has both \`${name}\` and \`${other}\`.`,
+      `\`structured_outputs.${name}\` and \`structured_outputs.${other}\` do not go together.`,
       {
         kind: 'invalid-request',
         where: 'structured_outputs',
