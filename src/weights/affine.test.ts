@@ -88,7 +88,7 @@ describe('parseQuantization', () => {
     ).toBeDefined();
   });
 
-  it('reads overrides, which inherit what they do not say', () => {
+  it('reads layers of their own, which have what is usual where they do not say', () => {
     const config = parseQuantization({
       quantization: {
         bits: 4,
@@ -106,6 +106,25 @@ describe('parseQuantization', () => {
       ['lm_head', false],
       ['model.embed_tokens', true],
     ]);
+  });
+
+  it.each([
+    [
+      { group_size: 64, bits: 8 },
+      { bits: 8, groupSize: 64 },
+    ],
+    [{ bits: 8 }, { bits: 8, groupSize: 64 }],
+    [{ group_size: 32 }, { bits: 4, groupSize: 32 }],
+    [{ mode: 'nvfp4' }, { mode: 'nvfp4' }],
+  ])('reads %j of a layer as MLX does, which asks the others nothing', (own, wanted) => {
+    // As mlx-lm writes the routers of Qwen3-MoE in mxfp4.
+    for (const all of [
+      { bits: 4, group_size: 32, mode: 'mxfp4' },
+      { bits: 2, group_size: 128 },
+    ]) {
+      const config = parseQuantization({ quantization: { ...all, 'model.layers.0.mlp.gate': own } });
+      expect(config!.overrides.get('model.layers.0.mlp.gate')).toEqual(wanted);
+    }
   });
 
   it('reads modes whose codes are of a table', () => {

@@ -42,6 +42,8 @@ export const TABLE_MODES = {
   mxfp4: { bits: 4, groupSize: 32 },
   nvfp4: { bits: 4, groupSize: 16 },
 } as const;
+/** Of an affine layer where MLX is not told. */
+const USUAL = { bits: 4, groupSize: 64 } as const;
 export type TableMode = keyof typeof TABLE_MODES;
 
 export function isAffineBits(bits: unknown): bits is AffineBits {
@@ -87,10 +89,17 @@ function parseSection(section: unknown, name: string, where: string): Quantizati
   const overrides = new Map<string, StoredSpec | boolean>();
   for (const [path, value] of Object.entries(section)) {
     if (typeof value === 'boolean') overrides.set(path, value);
-    else if (isRecord(value))
-      overrides.set(path, parseSpec({ ...section, ...value }, `${name}."${path}"`, where));
+    else if (isRecord(value)) overrides.set(path, parseSpec(ownSpec(value), `${name}."${path}"`, where));
   }
   return { ...spec, overrides };
+}
+
+/** MLX quantises a layer of its own by what stands there alone, and by its usual values, whatever the section says of the others. */
+function ownSpec(value: Record<string, unknown>): Record<string, unknown> {
+  const affine = (value.mode ?? 'affine') === 'affine';
+  return affine
+    ? { ...value, bits: value.bits ?? USUAL.bits, group_size: value.group_size ?? USUAL.groupSize }
+    : value;
 }
 
 function parseSpec(section: Record<string, unknown>, name: string, where: string): StoredSpec {
