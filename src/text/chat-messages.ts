@@ -103,6 +103,7 @@ const FIELDS: Readonly<Record<string, readonly [accepts: (value: unknown) => boo
   reasoning_content: [isText, 'a string'],
   reasoning: [isText, 'a string'],
   thinking: [isText, 'a string'],
+  tool_plan: [isText, 'a string'],
   annotations: [Array.isArray, 'a list'],
   audio: [isJsonObject, 'an object'],
   function_call: [isJsonObject, 'an object'],
@@ -195,10 +196,10 @@ function checkToolCalls(calls: unknown, where: string): void {
 }
 
 /** Names of an assistant's thoughts; clients, servers and templates disagree on it. */
-export const REASONING_FIELDS = ['reasoning_content', 'thinking', 'reasoning'] as const;
+export const REASONING_FIELDS = ['reasoning_content', 'thinking', 'reasoning', 'tool_plan'] as const;
 
 export function reasoningOf(message: JsonObject): unknown {
-  return message.reasoning_content ?? message.thinking ?? message.reasoning ?? undefined;
+  return REASONING_FIELDS.map((name) => message[name]).find((given) => given != null);
 }
 
 /** Fields whose meaning is in their place: no template need read them. */

@@ -386,6 +386,8 @@ describe('formats', () => {
     expect(of('<｜DSML｜invoke')).toBe('deepseek_v32');
     expect(of('<|tool_calls_section_begin|>')).toBe('kimi_k2');
     expect(of('<|START_ACTION|>[')).toBe('cohere2');
+    expect(of('<|CHATBOT_TOKEN|><|START_RESPONSE|>')).toBe('cohere2');
+    expect(of('<|CHATBOT_TOKEN|>')).toBe('hermes');
     expect(of('<minimax:tool_call>')).toBe('minimax_m2');
     expect(of('<|tools_prefix|>')).toBe('apertus');
     expect(of('<|start|>assistant<|channel|>final<|message|>')).toBe('harmony');

@@ -33,6 +33,8 @@ export interface CallSyntax {
   readonly starts?: string;
   /** Marks that are dropped once there was a call. */
   readonly closers?: readonly string[];
+  /** Marks that are dropped wherever they stand outside of calls. */
+  readonly dropped?: readonly string[];
   readonly read: CallReader;
 }
 
@@ -52,7 +54,7 @@ export class MarkedParser implements ToolCallParser {
   constructor(syntax: CallSyntax) {
     this.#syntax = syntax;
     this.#atStart = syntax.starts !== undefined;
-    this.#marks = new StopMatcher([...syntax.marks, ...(syntax.closers ?? [])]);
+    this.#marks = new StopMatcher([...syntax.marks, ...(syntax.closers ?? []), ...(syntax.dropped ?? [])]);
     this.#sink = {
       call: (name, id) => {
         this.#input!.begun();
@@ -114,7 +116,9 @@ export class MarkedParser implements ToolCallParser {
       if (match === undefined) return;
       this.#marks.flush();
       rest = rest.slice(certain.length + match.stop.length - held);
-      if (match.index < this.#syntax.marks.length) this.#begin(match.stop);
+      const { marks, closers = [] } = this.#syntax;
+      if (match.index < marks.length) this.#begin(match.stop);
+      else if (match.index >= marks.length + closers.length) continue;
       else if (this.#hasCalled) this.#space.take();
       else this.#text(match.stop);
     }
