@@ -122,6 +122,7 @@ export async function writeText(folder: string, arch: string, path: string): Pro
       '',
     );
     if (name === 'embed_tokens.weight') return [{ ...tensor, name: 'token_embd.weight' }];
+    if (/lm_head\.weight$/.test(name)) return [{ ...tensor, name: 'output.weight' }];
     const plus = (one: Named): Named =>
       gemma && /norm\.weight$/.test(tensor.name) ? { ...one, values: one.values.map((w) => w + 1) } : one;
     if (name === 'norm.weight') return [plus({ ...tensor, name: 'output_norm.weight' })];

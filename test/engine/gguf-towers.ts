@@ -11,6 +11,7 @@ import {
   f32,
   f32s,
   ggufBytes,
+  i32s,
   string,
   u32,
   type Value,
@@ -48,6 +49,13 @@ const BLOCKS: Rename = [
   [/^.*visual\.merger\.(?:ln_q|norm)/, 'v.post_ln'],
   [/^.*visual\.merger\.(?:mlp\.0|linear_fc1)/, 'mm.0'],
   [/^.*visual\.merger\.(?:mlp\.2|linear_fc2)/, 'mm.2'],
+];
+
+const LLAVA: Rename = [
+  ...SIGLIP,
+  [/^.*multi_modal_projector\.linear_1/, 'mm.0'],
+  [/^.*multi_modal_projector\.linear_2/, 'mm.2'],
+  [/^image_newline$/, 'model.image_newline'],
 ];
 
 interface Kind {
@@ -90,6 +98,12 @@ const apart =
       return { name: name + end, shape: [rows, channels, height, width], values: out };
     });
   };
+
+/** Of LLaVA-NeXT: sizes of padded pictures, one behind the other. */
+const tiles = (config: Json): Record<string, Value> => ({
+  [`${V}image_grid_pinpoints`]: i32s((config.image_grid_pinpoints as number[][]).flat()),
+  [`${V}mm_patch_merge_type`]: string('spatial_unpad'),
+});
 
 const pixels = (_: Json, __: Sizes, processor: Json): Record<string, Value> => {
   const size = (processor.size ?? {}) as Sizes;
@@ -257,13 +271,27 @@ export const KINDS: Record<string, Kind> = {
       return [{ name, shape: [axes, positions, width], values: out }];
     },
   },
+  'llava-next': {
+    type: 'mlp',
+    names: LLAVA,
+    keys: (config, section) => ({
+      [`${V}block_count`]: u32(section.num_hidden_layers! - 1),
+      ...tiles(config),
+      [`${V}image_aspect_ratio`]: string('anyres'),
+      [`${V}feature_layer`]: i32s([section.num_hidden_layers! - 1]),
+    }),
+  },
+  'llava-onevision': {
+    type: 'mlp',
+    names: LLAVA,
+    keys: (config) => ({
+      ...tiles(config),
+      [`${V}image_aspect_ratio`]: string(config.vision_aspect_ratio as string),
+    }),
+  },
   llava: {
     type: 'mlp',
-    names: [
-      ...SIGLIP,
-      [/^.*multi_modal_projector\.linear_1/, 'mm.0'],
-      [/^.*multi_modal_projector\.linear_2/, 'mm.2'],
-    ],
+    names: LLAVA,
     // The last layer is left out.
     keys: (_, section) => ({ [`${V}block_count`]: u32(section.num_hidden_layers! - 1) }),
   },
@@ -416,7 +444,7 @@ export async function writeProjector(
   name: string,
   folder: string,
   path: string,
-  changes: Record<string, Value> = {},
+  changes: Record<string, Value | undefined> = {},
   q8 = false,
 ): Promise<void> {
   const { type, names, keys, change = (tensor) => [tensor] } = KINDS[name]!;
@@ -425,7 +453,7 @@ export async function writeProjector(
   const processor = readJson(folder, 'preprocessor_config.json');
   const section = config.vision_config as Sizes;
   const half = [0.5, 0.5, 0.5];
-  const metadata: Record<string, Value> = {
+  const stated: Record<string, Value | undefined> = {
     'general.architecture': string('clip'),
     'general.type': string('mmproj'),
     'clip.has_vision_encoder': bool(true),
@@ -444,9 +472,12 @@ export async function writeProjector(
     ...keys?.(config, section, processor),
     ...changes,
   };
+  const metadata = Object.fromEntries(
+    Object.entries(stated).flatMap(([key, value]) => (value === undefined ? [] : [[key, value] as const])),
+  );
   const written = tensors.flatMap((tensor): Named[] => {
     const rule = names.find(([pattern]) => pattern.test(tensor.name));
-    const seen = /visual|vision|projector|connector/.test(tensor.name);
+    const seen = /visual|vision|projector|connector|image_newline/.test(tensor.name);
     if (!seen) return [];
     if (rule === undefined) throw new Error(`nothing is known of ${tensor.name}`);
     return change({ ...tensor, name: tensor.name.replace(...rule) }, section);

@@ -16,7 +16,7 @@ import { towerInput } from '../../src/models/vision/tower.js';
 import { devices } from '../devices/devices.js';
 import { Random, relativeError } from '../devices/numbers.js';
 import { everyCase } from '../setup/every-case.js';
-import { f32s, string, u32, type Value } from '../setup/gguf-writer.js';
+import { bool, f32s, string, u32, type Value } from '../setup/gguf-writer.js';
 import { picture } from '../setup/picture.js';
 import { refusal } from './engine-harness.js';
 import { writeText } from './gguf-texts.js';
@@ -35,6 +35,8 @@ const MODELS: Record<string, string> = {
   mistral3: 'llama',
   internvl: 'qwen3',
   llava: 'llama',
+  'llava-next': 'llama',
+  'llava-onevision': 'qwen2',
 };
 
 let scratch: string;
@@ -288,6 +290,19 @@ describe('an mmproj file', () => {
     expect(refused).toMatchObject({ code: 'model-config', where: 'clip.vision.projection_dim' });
     await writeProjector('qwen2.5-vl', DEMO, other, { 'clip.vision.projection_dim': u32(16) });
     expect((await refusal(sees(await written('qwen3-vl'), other))).where).toBe('out_hidden_size');
+  });
+
+  it('of LLaVA may say no kind, as old ones do; tiles that are merged otherwise are refused', async () => {
+    const other = join(scratch, 'llava.gguf');
+    const path = await written('llava-next');
+    const kept = { 'clip.projector_type': undefined, 'clip.has_llava_projector': bool(true) };
+    await writeProjector('llava-next', join(ROOT, 'llava-next'), other, kept);
+    expect(await sees(path, other)).toEqual({ sees: true, told: '' });
+    const flat = { 'clip.vision.mm_patch_merge_type': string('flat') };
+    await writeProjector('llava-next', join(ROOT, 'llava-next'), other, flat);
+    const refused = await refusal(sees(path, other));
+    expect(refused).toMatchObject({ code: 'projector-unsupported' });
+    expect(refused.message).toContain('mlp, tiles merged as flat');
   });
 
   it('refuses tensors that it knows no place for', async () => {

@@ -221,30 +221,71 @@ export const ENCODER_KINDS: readonly ProjectorKind[] = [
       if (layer !== undefined && Number(layer) >= read.required('block_count')) return null;
       return llavaRules(tensor, read);
     },
-    config: (read) => ({
-      architectures: ['LlavaForConditionalGeneration'],
-      model_type: 'llava',
-      vision_config: {
-        ...section(read),
-        model_type: 'clip_vision_model',
-        image_size: read.required('image_size'),
-        hidden_act: read.flag('use_gelu') ? 'gelu' : 'quick_gelu',
-      },
-      // The file ends with the layer whose rows are taken.
-      vision_feature_layer: -1,
-      ...tokenFields(read, { image_token_index: '<image>' }),
-    }),
-    processor: (read) => ({
-      image_processor_type: 'CLIPImageProcessor',
-      size: { shortest_edge: read.required('image_size') },
-      crop_size: square(read.required('image_size')),
-      resample: 3,
-      ...colours(read),
-    }),
+    config: llava,
+    processor: (read) => {
+      const side = read.required('image_size');
+      const tiles = pinpoints(read);
+      const more = { ...(tiles && { image_grid_pinpoints: tiles }), resample: 3, ...colours(read) };
+      if (!hasWhole(read))
+        return {
+          image_processor_type: tiles === null ? 'SiglipImageProcessor' : 'LlavaOnevisionImageProcessor',
+          size: square(side),
+          ...more,
+        };
+      return {
+        image_processor_type: tiles === null ? 'CLIPImageProcessor' : 'LlavaNextImageProcessor',
+        size: { shortest_edge: side },
+        crop_size: square(side),
+        ...more,
+      };
+    },
   },
 ];
 
-const llavaRules = rules([...siglip(TOWER), ...twoLayers('0', '2')]);
+/** CLIP has a row of the picture as a whole, SigLIP none. */
+const hasWhole = ({ shape }: ProjectorReader): boolean =>
+  shape('v.class_embd') !== undefined || shape('v.class_embd.weight') !== undefined;
+
+/** Sizes of padded pictures that are cut into tiles; null where each picture is one square. */
+function pinpoints(read: ProjectorReader): number[][] | null {
+  const flat = read.numbers('image_grid_pinpoints');
+  if (flat === undefined || flat.length === 0) return null;
+  return Array.from({ length: Math.ceil(flat.length / 2) }, (_, i) => flat.slice(2 * i, 2 * i + 2));
+}
+
+/** LLaVA 1.5; on tiles LLaVA-NeXT (1.6), or where SigLIP sees LLaVA-OneVision. */
+function llava(read: ProjectorReader): JsonObject {
+  const [clip, tiles] = [hasWhole(read), pinpoints(read)];
+  const [architecture, type] =
+    tiles === null
+      ? ['LlavaForConditionalGeneration', 'llava']
+      : clip
+        ? ['LlavaNextForConditionalGeneration', 'llava_next']
+        : ['LlavaOnevisionForConditionalGeneration', 'llava_onevision'];
+  return {
+    architectures: [architecture],
+    model_type: type,
+    vision_config: {
+      ...section(read),
+      model_type: clip ? 'clip_vision_model' : 'siglip_vision_model',
+      image_size: read.required('image_size'),
+      // Of SigLIP's GELU files know no word.
+      hidden_act: !clip ? 'gelu_pytorch_tanh' : read.flag('use_gelu') ? 'gelu' : 'quick_gelu',
+    },
+    // The file ends with the layer whose rows are taken.
+    vision_feature_layer: -1,
+    vision_feature_select_strategy: clip ? 'default' : 'full',
+    ...(tiles && { image_grid_pinpoints: tiles }),
+    ...(tiles && !clip ? { vision_aspect_ratio: read.word('image_aspect_ratio') ?? 'anyres_max_9' } : {}),
+    ...tokenFields(read, { image_token_index: '<image>' }),
+  };
+}
+
+const llavaRules = rules([
+  ...siglip(TOWER),
+  ...twoLayers('0', '2'),
+  [/^(?:model|v)\.image_newline$/, 'image_newline'],
+]);
 
 /** Mistral 3 is one whose patches are merged. */
 function pixtral(read: ProjectorReader): JsonObject {

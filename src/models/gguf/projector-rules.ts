@@ -27,6 +27,7 @@ export interface ProjectorReader {
   required(key: string): number;
   number(key: string): number | undefined;
   numbers(key: string): readonly number[] | undefined;
+  word(key: string): string | undefined;
   /** `clip.use_gelu` and the like. */
   flag(key: string): boolean;
   /** Sizes of a tensor, outermost first; undefined where there is none. */

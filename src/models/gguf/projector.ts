@@ -144,12 +144,18 @@ function projectorType(metadata: GgufMetadata): string | undefined {
   return keys.map((key) => metadata.text(key)).find((kind) => kind !== undefined);
 }
 
+/** Tiles side by side without the padding, as transformers has them. */
+const MERGED = 'spatial_unpad';
+
 function kindOf(metadata: GgufMetadata): ProjectorKind {
-  const type = projectorType(metadata);
-  const found = PROJECTOR_KINDS.find(({ types }) => types.includes(type ?? ''));
-  const grid = metadata.has(`${AT}image_grid_pinpoints`);
-  if (found !== undefined && !grid) return found;
   const architecture = metadata.text('general.architecture');
+  // Files from before 2024 do not say it.
+  const old = architecture === 'clip' && metadata.has('clip.has_llava_projector') ? 'mlp' : undefined;
+  const type = projectorType(metadata) ?? old;
+  const found = PROJECTOR_KINDS.find(({ types }) => types.includes(type ?? ''));
+  const merged = metadata.text(`${AT}mm_patch_merge_type`) ?? MERGED;
+  const flat = metadata.has(`${AT}image_grid_pinpoints`) && merged !== MERGED;
+  if (found !== undefined && !flat) return found;
   if (type === undefined && architecture !== undefined && architecture !== 'clip')
     throw new KvantError(
       'projector-unsupported',
@@ -164,7 +170,7 @@ function kindOf(metadata: GgufMetadata): ProjectorKind {
   const what =
     type === undefined
       ? 'says no projector_type'
-      : `is of the kind ${JSON.stringify(grid ? `${type} on tiles (image_grid_pinpoints)` : type)}`;
+      : `is of the kind ${JSON.stringify(flat ? `${type}, tiles merged as ${merged}` : type)}`;
   throw new KvantError(
     'projector-unsupported',
     `${basename(metadata.path)} is an mmproj file that ${what}, which is not supported`,
@@ -191,6 +197,7 @@ function reader(checkpoint: GgufCheckpoint, model: GgufSource): ProjectorReader 
     },
     number: (key) => metadata.number(AT + key),
     numbers: (key) => metadata.numbers(AT + key),
+    word: (key) => metadata.text(AT + key),
     flag: (key) => metadata.flag(`clip.${key}`) ?? false,
     shape: (tensor) => checkpoint.info(tensor)?.shape,
     tokenId: (text) => {
