@@ -251,6 +251,18 @@ describe('keywords', () => {
     [{ items: { enum: [...Array(40).keys()] }, uniqueItems: true }, 'uniqueItems'],
     [{ format: 'date_time' }, 'format'],
     [{ uniqueItems: true, maxItems: 2 }, 'uniqueItems'],
+    [{ type: 'array', items: { type: 'string' }, uniqueItems: true }, 'uniqueItems'],
+    [
+      { type: 'array', items: { type: 'string', pattern: '^a*$' }, uniqueItems: true, minItems: 2 },
+      'uniqueItems',
+    ],
+    [{ type: 'array', items: { type: 'object' }, uniqueItems: true }, 'uniqueItems'],
+    // What generators mean by these is more than OpenAPI makes of them.
+    [{ nullable: true }, 'nullable'],
+    [{ nullable: true, $defs: { a: { type: 'string' } }, $ref: '#/$defs/a' }, 'nullable'],
+    [{ nullable: true, allOf: [{ type: 'string' }] }, 'nullable'],
+    [{ nullable: true, type: 'string', enum: ['a'] }, 'nullable'],
+    [{ nullable: true, type: 'string', const: 'a' }, 'nullable'],
     [{ properties: { a: {}, b: {} }, maxProperties: 1 }, 'maxProperties'],
     [{ type: 'number', multipleOf: 0.1234567 }, 'multipleOf'],
     [{ not: { format: 'date' } }, 'format'],
@@ -266,6 +278,48 @@ describe('keywords', () => {
     [{ '\0notWhole': true }, '\\u0000notWhole'],
   ])('refuses what cannot be held: %j', (schema, keyword) => {
     expect(() => reader(schema)).toThrow(`\`${keyword}\``);
+  });
+
+  it('takes `nullable` of OpenAPI 3.0 beside a type for null as well', () => {
+    const schema = {
+      type: 'object',
+      properties: {
+        a: { type: 'string', nullable: true, maxLength: 2 },
+        b: { type: ['integer', 'null'], nullable: true },
+        c: { type: 'string', enum: ['x', null], nullable: true },
+        d: { type: 'array', nullable: true, items: { type: 'boolean', nullable: true } },
+        // No keyword here, but a name.
+        nullable: { type: 'boolean', nullable: false },
+      },
+      required: ['a', 'b', 'c', 'd', 'nullable'],
+      additionalProperties: false,
+    };
+    const given = JSON.stringify(schema);
+    const reads = reader(schema);
+    const of = (a: unknown, b: unknown, c: unknown, d: unknown, nullable: unknown): object => ({
+      a,
+      b,
+      c,
+      d,
+      nullable,
+    });
+    for (const right of [
+      of('xy', 1, 'x', [true, null], true),
+      of(null, null, null, null, false),
+      of('', 2, 'x', [], true),
+    ])
+      expect([right, reads(right)]).toEqual([right, true]);
+    for (const wrong of [
+      of('xyz', 1, 'x', [], true),
+      of(1, 1, 'x', [], true),
+      of('a', 'b', 'x', [], true),
+      of('a', 1, 'y', [], true),
+      of('a', 1, 'x', [1], true),
+      of('a', 1, 'x', [], null),
+    ])
+      expect([wrong, reads(wrong)]).toEqual([wrong, false]);
+    // Whoever gave it sees no change.
+    expect(JSON.stringify(schema)).toBe(given);
   });
 
   it.each<[string, object]>([

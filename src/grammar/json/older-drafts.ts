@@ -1,6 +1,6 @@
 /**
  * What older drafts and OpenAPI 3.0 write otherwise, and generators of schemas still do: lists of `items` with `additionalItems` (up to draft
- * 2019-09), `exclusiveMinimum` and `exclusiveMaximum` as yes or no (draft 4).
+ * 2019-09), `exclusiveMinimum` and `exclusiveMaximum` as yes or no (draft 4), `nullable` (OpenAPI 3.0).
  */
 
 import { isSchema, type SchemaObject } from './schema-nodes.js';
@@ -32,6 +32,19 @@ export function rewrite(schema: SchemaObject): void {
       delete own[plain];
     } else if (own[strict] === false) delete own[strict];
   }
+  if (isNullable(own)) {
+    own.type = [...new Set([own.type, 'null'].flat())];
+    delete own.nullable;
+  }
+}
+
+/**
+ * OpenAPI 3.0.3: a value may be null as well where the same schema has a `type`, and an `enum` beside it says null too. Without these
+ * generators mean more than it says, so it is refused (schema-nodes.ts).
+ */
+function isNullable({ nullable, type, enum: values, const: value }: SchemaObject): boolean {
+  if (nullable !== true || type === undefined) return false;
+  return (!Array.isArray(values) || values.includes(null)) && (value === undefined || value === null);
 }
 
 /** The member of a schema that a pointer names: `items/0` is `prefixItems/0` in what was rewritten. */
@@ -54,7 +67,8 @@ const BOUNDS = [
 
 const isOlder = (schema: SchemaObject): boolean =>
   (Array.isArray(schema.items) && schema.prefixItems === undefined) ||
-  BOUNDS.some(([strict]) => typeof schema[strict] === 'boolean');
+  BOUNDS.some(([strict]) => typeof schema[strict] === 'boolean') ||
+  isNullable(schema);
 
 function copied(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(copied);

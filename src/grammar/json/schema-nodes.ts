@@ -91,7 +91,10 @@ const ANNOTATIONS = new Set([
 /** Why a keyword is refused, where there is more to say than that it is. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['additionalItems', 'It is of an older draft: write `prefixItems`, and `items` for the rest.'],
-  ['nullable', 'Write the type as a list: ["string", "null"].'],
+  [
+    'nullable',
+    'Write `type` beside it, and null in an `enum`; or `anyOf` with {"type": "null"} in its place.',
+  ],
   ['$dynamicRef', 'Write `$ref`.'],
   ['$dynamicAnchor', 'Write `$ref` with a JSON pointer.'],
   ['$recursiveRef', 'Write `$ref`.'],
