@@ -99,6 +99,46 @@ describe('demo-vision', () => {
   });
 });
 
+/** As the files of LLaVA are that people have: the vocabulary is the language model's, and its template knows texts alone. */
+it.each(['llava', 'llava-next'])('%s sees without a token for pictures', async (name) => {
+  const folder = join(scratch, `${name}-plain`);
+  cpSync(join(ROOT, name), folder, { recursive: true });
+  for (const packed of ['tokenizer.json.br', 'tokenizer_config.json.br'])
+    rmSync(join(folder, packed), { force: true });
+  const tokenizer = readJson(join(ROOT, name), 'tokenizer.json') as { added_tokens: { content: string }[] };
+  const { id } = tokenizer.added_tokens.find(({ content }) => content === '<image>') as unknown as {
+    id: number;
+  };
+  const left = tokenizer.added_tokens.filter(({ content }) => content !== '<image>');
+  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify({ ...tokenizer, added_tokens: left }));
+  const config = readJson(join(ROOT, name), 'tokenizer_config.json');
+  const template =
+    "{% for message in messages %}USER: {{ message['content'] }} {% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}";
+  writeFileSync(
+    join(folder, 'tokenizer_config.json'),
+    JSON.stringify({ ...config, chat_template: template }),
+  );
+  const path = join(folder, 'model.gguf');
+  await writeText(folder, MODELS[name]!, path);
+  await writeProjector(name, folder, join(folder, 'mmproj-model.gguf'));
+  await using engine = await Engine.load(path, {
+    device: 'cpu',
+    worker: false,
+    threads: 2,
+    precision: 'reference',
+    tokenizer: folder,
+  });
+  for (const one of casesOf(name)) {
+    // A row of the embedding stands where pictures are.
+    const ids = one.ids.map((token) => (token === id ? 0 : token));
+    await checkAnswer(engine, { ...one, ids });
+  }
+  // What is typed is text.
+  const typed = engine.chat({ messages: [{ role: 'user', content: 'a <image> b' }], maxTokens: 1 });
+  await typed.result;
+  expect(typed.promptTokenIds!.length).toBeGreaterThan(10);
+});
+
 /** Windows of 112 pixels, which a file does not say: demo-vision has them, the tiny checkpoint others. */
 it('qwen2.5-vl has the features that the folder of its checkpoint has', async () => {
   const folder = mkdtempSync(join(scratch, 'tower-'));

@@ -17,6 +17,7 @@ import {
   writePictures,
 } from './placeholders.js';
 import type { TaskResult, TextTask, Watch } from './text-task.js';
+import { UnspeltTokens, unspelt } from './unspelt-tokens.js';
 
 /** What is to become of a request's text. */
 export type AskedPrompt =
@@ -103,12 +104,15 @@ export function encodePrompt(
 function encodePictures(
   text: ModelText,
   prompt: Extract<AskedPrompt, { readonly kind: 'chat' }>,
-  kinds: readonly PictureTokens[],
+  stated: readonly PictureTokens[],
   limits: PromptLimits,
   watch: Watch,
 ): EncodedPrompt {
+  const kinds = stated.map((kind) => (text.spellingOf(kind.token) === '' ? unspelt(kind) : kind));
+  const marks = new UnspeltTokens();
+  const spellingOf = (token: number): string => text.spellingOf(token) || marks.markOf(token);
   const typed = kinds.flatMap(({ token, placeholder }) => {
-    const spelling = text.spellingOf(token);
+    const spelling = spellingOf(token);
     return [placeholder ?? spelling, spelling];
   });
   const { messages, cut } = guardMessages(prompt.messages, [...new Set(typed)]);
@@ -116,12 +120,15 @@ function encodePictures(
   const given = asText === null ? messages : writePictures(messages, asText);
   const rendered = text.render(given, prompt.options, true);
   watch.check();
-  const shown = kinds.reduce(
-    (whole, kind) => showPictures(whole, kind, (token) => text.spellingOf(token)),
-    rendered,
-  );
+  const shown = kinds.reduce((whole, kind) => showPictures(whole, kind, spellingOf), rendered);
   const pieces = cut === null ? [shown] : shown.split(cut);
-  const parts = pieces.map((piece) => encodeWithin(text, piece, null, limits, watch));
+  const parts = pieces.flatMap((piece) =>
+    marks
+      .cut(piece)
+      .map((part) =>
+        typeof part === 'number' ? Int32Array.of(part) : encodeWithin(text, part, null, limits, watch),
+      ),
+  );
   // Processors of models that see begin with the tokenizer's first token; templates of text begin as they like.
   const [first] = text.encode('', true);
   if (first !== undefined && parts[0]![0] !== first) parts.unshift(Int32Array.of(first));
