@@ -15,7 +15,7 @@ describe('PictureReader.open', () => {
   });
   afterAll(() => rm(folder, { recursive: true }));
 
-  it('reads the file of the image processor, else that of all processors', async () => {
+  it('reads the part in the file of all processors, else the file of the image processor', async () => {
     const { vision } = parseModelConfig(JSON.parse(await readFile(join(MODEL, 'config.json'), 'utf8')));
     const open = () =>
       PictureReader.open(folder, vision!, { access: {}, mostTokens: 1000, thread: false }).catch(
@@ -37,5 +37,8 @@ describe('PictureReader.open', () => {
     await copyFile(join(MODEL, 'preprocessor_config.json'), join(folder, 'preprocessor_config.json'));
     await writeFile(all, '{}');
     expect(await open()).toBeInstanceOf(PictureReader);
+    // The reference looks there first.
+    await writeFile(all, JSON.stringify({ image_processor: { ...own, patch_size: 99 } }));
+    expect(await open()).toMatchObject({ code: 'invalid-preprocessor', where: 'patch_size' });
   });
 });

@@ -52,18 +52,16 @@ export interface PictureReaderOptions {
   readonly decodeVideo?: DecodeVideo | undefined;
 }
 
-/** preprocessor_config.json; where there is none, what newer folders have of it in the file for all processors. */
+/** What the file for all processors has of it, as newer transformers write it over older files; else preprocessor_config.json. */
 async function readProcessorJson(
   folder: string,
   file: string,
   part: 'image_processor' | 'video_processor',
 ): Promise<ProcessorConfig | undefined> {
   const code = 'invalid-preprocessor';
-  const own = await readJsonObject(folder, file, code);
-  if (own !== undefined) return own;
   const all = await readJsonObject(folder, 'processor_config.json', code);
   const within = all?.[part];
-  return isJsonObject(within) ? within : undefined;
+  return isJsonObject(within) ? within : await readJsonObject(folder, file, code);
 }
 
 /** How the pictures of a request are made. */
