@@ -91,7 +91,8 @@ export function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u3
 /** Blocks of the piece that begins with block `first`: the fewer are left the less, so that all threads end at once. */
 function pieceAt(first: u32, blocks: u32, size: u32, rows: u32, threads: u32): u32 {
   if (rows > TILE_ROWS || threads == 1) return pieceBlocks(blocks, size, rows, threads);
-  return max<u32>(blocks < threads * 24 ? 2 : 4, (blocks - first) / (threads * 2) & ~3);
+  const part = (blocks - first) / (threads * 2);
+  return part < 4 ? 2 : part & ~3;
 }
 
 /** Pieces are pairs of blocks, whose results share cache lines, and a chunk of rows. */
