@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { kvBlockBytes } from '../device/kv.js';
+import { KvantError } from '../errors.js';
 import { readKvOptions } from './options.js';
 import { planKvLayers } from './policy.js';
 import { ALL_BLOCKS } from './retention.js';
@@ -235,4 +236,77 @@ describe('sizeKvCache', () => {
       new RegExp(`1000 tokens needs ${63 * a + 12 * b} bytes.*there are ${12 * b + 10 * a}`),
     );
   });
+});
+
+describe('the least memory that serves one request', () => {
+  // Three layers that keep all, slide and recur: what stands beside the first group is there for one row in any case.
+  const state = { conv: null, matrix: { heads: 4, rows: 64, cols: 64 } };
+  const bits = planKvLayers([shape, shape], readKvOptions({ kvBits: 8, kvSkipLayers: [] }), f16).layers;
+  const start = { start: 40, dtype: 'f16' } as const;
+  const full = { layers, rowBlocks: ALL_BLOCKS };
+  const sliding = { layers: layers.slice(0, 1), rowBlocks: 12 };
+  const head = { layers: bits, rowBlocks: 2, head: true };
+  const tail = { layers: bits, rowBlocks: 6, tail: true };
+  const recurrent = (snapshotBytes: number) => ({
+    layers: [{ ...layers[0]!, kvHeads: 0, headDim: 0, state }],
+    rowBlocks: 1,
+    snapshotBytes,
+  });
+  const KINDS = {
+    full: { groups: [full] },
+    sliding: { groups: [sliding] },
+    'full and sliding': { groups: [full, sliding] },
+    'full and recurrent, no snapshots': { groups: [full, recurrent(0)] },
+    'full and recurrent, many snapshots': { groups: [full, recurrent(2 ** 30)] },
+    'full, sliding and recurrent': { groups: [full, sliding, recurrent(2 ** 20)] },
+    'floats at first': { groups: [{ layers: bits, rowBlocks: ALL_BLOCKS }], floatStart: start },
+    'floats at first, and recurrent': {
+      groups: [{ layers: bits, rowBlocks: ALL_BLOCKS }, recurrent(2 ** 20)],
+      floatStart: start,
+    },
+    'a float head': { groups: [{ layers: bits, rowBlocks: ALL_BLOCKS }, head] },
+    'a float tail, sliding and recurrent': {
+      groups: [{ layers: bits, rowBlocks: ALL_BLOCKS }, tail, sliding, recurrent(2 ** 20)],
+    },
+  } as const;
+
+  // A sequence that is never longer than it is float has no other blocks (policy.ts).
+  for (const [kind, { groups, ...more }] of Object.entries(KINDS))
+    for (const maxContext of 'floatStart' in more
+      ? [undefined, 41, 160, 1000]
+      : [undefined, 1, 16, 17, 160, 1000])
+      for (const maxRows of [1, 16])
+        it(`is what is named: ${kind}, ${maxContext ?? 'any'} tokens, ${maxRows} rows`, () => {
+          const asked = (kvMemory: number) =>
+            sizeKvCache({ ...base, ...more, groups, maxContext, maxRows, kvMemory });
+          const refused = (kvMemory: number): { need: number; has: number } | null => {
+            try {
+              const { blocks, bytes, maxContext: reached, floatStartBlocks } = asked(kvMemory);
+              // No more than was given, and one request of the context that is promised has all it holds.
+              expect(bytes).toBeLessThanOrEqual(kvMemory);
+              groups.forEach(({ rowBlocks }, group) => {
+                const holds = Math.min(Math.ceil(reached / 16), rowBlocks);
+                expect(blocks[group]).toBeGreaterThanOrEqual(holds);
+              });
+              expect(reached).toBeGreaterThanOrEqual(maxContext ?? 1);
+              if ('floatStart' in more) expect(floatStartBlocks).toBeGreaterThanOrEqual(3);
+              return null;
+            } catch (error) {
+              if (!(error instanceof KvantError)) throw error;
+              expect(error.code).toBe('kv-memory-too-small');
+              const [need, has] = /needs (\d+) bytes.*there are (\d+)\.$/
+                .exec(error.message)!
+                .slice(1)
+                .map(Number);
+              expect(error.fix).toContain(`at least ${need} bytes`);
+              expect(error.fix?.includes('shorter context')).toBe(maxContext !== undefined);
+              return { need: need!, has: has! };
+            }
+          };
+          const { need } = refused(1)!;
+          for (const bytes of [0, 1, need >> 2, need >> 1, need - 16, need - 1])
+            expect(refused(bytes), `${bytes} of ${need}`).toEqual({ need, has: bytes });
+          for (const bytes of [need, need + 1, need + 5000, 2 * need, 3 * need, 100 * need])
+            expect(refused(bytes), `${bytes} of ${need}`).toBeNull();
+        });
 });

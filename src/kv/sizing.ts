@@ -24,8 +24,9 @@ export interface KvSizingRequest {
   readonly available: number | undefined;
   /** Most bytes of one layer's keys, or of its values, that the device can address, where that is known. */
   readonly maxPlaneBytes?: number;
-  /** Bytes of other groups' pools, taken off what there is already. For errors. */
+  /** Bytes of other groups' pools, taken off what there is already, and what there was. For errors. */
   readonly besides?: number;
+  readonly whole?: number;
 }
 
 export interface KvSizing {
@@ -98,19 +99,24 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
   const least = floatStart === null ? 1 : floatStart.start + 1;
   if (blocks * blockTokens < least || (blocks < perSequence && maxContext !== undefined)) {
     const tokens = maxContext ?? Math.min(context, Math.max(least, blockTokens));
-    const { besides = 0 } = request;
+    const { besides = 0, whole: given = memory } = request;
     const need =
       Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * blockBytes +
       floatStartPer * floatStartBytes +
       besides;
-    const has = Math.max(0, Math.min(memory, Math.floor(plane / widest) * blockBytes)) + besides;
+    const has = Math.max(0, Math.min(given, Math.floor(plane / widest) * blockBytes + besides));
+    const fixes = [
+      ...(maxContext === undefined ? [] : ['ask for a shorter context']),
+      ...(floatStart === null ? [] : ['ask for a smaller quantizedKvStart']),
+      `give the cache at least ${need} bytes`,
+    ];
     throw new KvantError(
       'kv-memory-too-small',
       `A sequence of ${tokens} tokens needs ${need} bytes of KV cache${floatStart === null ? '' : `, the ${floatStart.start} it keeps as floats at first included`}; there are ${has}.`,
       {
         kind: 'invalid-request',
         where: kvMemory === undefined ? 'maxContext' : 'kvMemory',
-        fix: `Ask for a shorter context${floatStart === null ? '' : ' or a smaller quantizedKvStart'}, or give the cache at least ${need} bytes.`,
+        fix: `${fixes[0]![0]!.toUpperCase()}${fixes.join(', or ').slice(1)}.`,
       },
     );
   }
@@ -172,7 +178,7 @@ export interface KvSizingGroup {
 /** Share of the memory that snapshots may have. */
 const SNAPSHOT_SHARE = 1 / 4;
 
-export interface KvCacheRequest extends Omit<KvSizingRequest, 'layers' | 'rowBlocks' | 'besides'> {
+export interface KvCacheRequest extends Omit<KvSizingRequest, 'layers' | 'rowBlocks' | 'besides' | 'whole'> {
   /** The first one decides how long a sequence may be. */
   readonly groups: readonly KvSizingGroup[];
 }
@@ -235,6 +241,7 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     available: rest(available),
     maxPlaneBytes: plane - each.reduce((sum, group, i) => sum + group.plane * blocks[i]!, 0),
     besides,
+    whole: memory,
   });
   const short = share < 1 && sizing.limitedBy === 'nothing';
   return {
