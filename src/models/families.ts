@@ -21,6 +21,7 @@ import { glm, glm4, glm4vText, glmOcrText } from './families/glm4.js';
 import { glm4Moe } from './families/glm4-moe.js';
 import { gptOss } from './families/gpt-oss.js';
 import { granite } from './families/granite.js';
+import { graniteMoe } from './families/granite-moe.js';
 import { granite4 } from './families/granite4.js';
 import { hunyuan } from './families/hunyuan.js';
 import { hunyuanMoe } from './families/hunyuan-moe.js';
@@ -79,6 +80,7 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(cohere2),
   register(nemotron),
   register(granite4),
+  register(graniteMoe),
   register(museGlimmer),
   register(hunyuan),
   register(ministral3),

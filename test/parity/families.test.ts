@@ -150,6 +150,8 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['nemotron', 'another epsilon', stating({ norm_eps: 1e-5 })],
   ['nemotron', 'heads that rotate whole', stating({ partial_rotary_factor: 1 })],
   ['nemotron', 'no square', stating({ hidden_act: 'relu' })],
+  ['granite-moe', 'one expert a token', stating({ num_experts_per_tok: 1 })],
+  ['granite-moe', 'branches added whole', stating({ residual_multiplier: 1 })],
   ['granite4', 'no rotation', stating({ position_embedding_type: null })],
   ['granite4', 'no multiplier of the residual', stating({ residual_multiplier: 1 })],
   ['lfm2', 'another epsilon', stating({ norm_eps: 1e-2 })],

@@ -43,7 +43,8 @@ const MAMBA_NAMES = {
 const MAMBA_DEFAULTS = { heads: 128, groups: 1, stateSize: 256, taps: 4, convBias: true };
 
 const BLOCK = 'block_sparse_moe';
-const EXPERTS: ExpertNames = {
+/** Also of Granite 3. */
+export const GRANITE_EXPERTS: ExpertNames = {
   block: BLOCK,
   router: `${BLOCK}.router.layer`,
   // Gate beside up in one stack; MLX has three.
@@ -100,7 +101,10 @@ function readAttends(fields: ConfigFields, layers: number): boolean[] {
 }
 
 function readMixture(fields: ConfigFields): Granite4Config['mixture'] {
-  if (fields.count('num_local_experts', 8, 0) === 0) return null;
+  return fields.count('num_local_experts', 8, 0) === 0 ? null : readGraniteMixture(fields);
+}
+
+export function readGraniteMixture(fields: ConfigFields): Pick<Mixture, 'experts' | 'route'> {
   const names = { count: 'num_local_experts', chosen: 'num_experts_per_tok', size: 'intermediate_size' };
   return {
     experts: readExperts(fields, names, { count: 8, chosen: 2, size: 11_008 }),
@@ -117,7 +121,7 @@ function layout(config: Granite4Config): WeightLayout {
       preNormWeights(at, hiddenSize);
       if (mamba === null || attends[at.index]) attentionWeights(at, { ...config, window: null });
       else mamba2Weights(at, hiddenSize, mamba, 'mamba');
-      if (mixture !== null) expertWeights(at, hiddenSize, mixture.experts, EXPERTS);
+      if (mixture !== null) expertWeights(at, hiddenSize, mixture.experts, GRANITE_EXPERTS);
       // Rows of gate, then up; MLX keeps them apart.
       const gateUp = { tensor: 'shared_mlp.input_linear', rows: 2 * intermediateSize };
       const apart = ['gate', 'up'].map((side) => ({ tensor: `mlp.${side}_proj`, rows: intermediateSize }));

@@ -7,7 +7,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { ENCODER_ARCHITECTURES } from './encoder-architectures.js';
-import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
+import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES, stacks } from './expert-architectures.js';
 import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
 import { DEEPSEEK2, MISTRAL4 } from './latent-architectures.js';
@@ -31,6 +31,39 @@ const GEMMA3: GgufArchitecture = {
     final_logit_softcapping: read.number('final_logit_softcapping') ?? null,
     query_pre_attn_scalar: gemmaScalar(read, 62),
   }),
+};
+
+const GRANITE: GgufArchitecture = {
+  name: 'granite',
+  pairedRows: true,
+  modelType: 'granite',
+  reads: ['logit_scale', 'embedding_scale', 'residual_scale'],
+  rotates: true,
+  className: 'GraniteForCausalLM',
+  fields: (read) => ({
+    ...biases(read),
+    embedding_multiplier: read.number('embedding_scale') ?? 1,
+    residual_multiplier: read.number('residual_scale') ?? 1,
+    logits_scaling: read.number('logit_scale') ?? 1,
+    attention_multiplier: read.number('attention.scale') ?? read.headDim ** -0.5,
+  }),
+};
+const GRANITE_MOE: GgufArchitecture = {
+  ...GRANITE,
+  name: 'granitemoe',
+  modelType: 'granitemoe',
+  className: 'GraniteMoeForCausalLM',
+  names: { ffn_gate_inp: 'block_sparse_moe.router.layer', ...stacks('block_sparse_moe.switch_mlp') },
+  reads: [...GRANITE.reads!, 'expert_count'],
+  fields: (read, config) => {
+    if ((read.count('expert_shared_feed_forward_length', 0) ?? 0) > 0)
+      throw read.unsupported('expert_shared_feed_forward_length', 'an expert that sees every token');
+    return {
+      ...GRANITE.fields!(read, config),
+      num_local_experts: read.count('expert_count') ?? null,
+      num_experts_per_tok: read.count('expert_used_count') ?? null,
+    };
+  },
 };
 
 export const ARCHITECTURES: readonly GgufArchitecture[] = [
@@ -89,21 +122,8 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     reads: ['attention.causal', 'rope.freq_base_swa'],
     fields: (read, config) => ({ ...GEMMA3.fields!(read, config), use_bidirectional_attention: true }),
   },
-  {
-    name: 'granite',
-    pairedRows: true,
-    modelType: 'granite',
-    reads: ['logit_scale', 'embedding_scale', 'residual_scale'],
-    rotates: true,
-    className: 'GraniteForCausalLM',
-    fields: (read) => ({
-      ...biases(read),
-      embedding_multiplier: read.number('embedding_scale') ?? 1,
-      residual_multiplier: read.number('residual_scale') ?? 1,
-      logits_scaling: read.number('logit_scale') ?? 1,
-      attention_multiplier: read.number('attention.scale') ?? read.headDim ** -0.5,
-    }),
-  },
+  GRANITE,
+  GRANITE_MOE,
   {
     name: 'smollm3',
     pairedRows: true,
