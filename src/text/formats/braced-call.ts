@@ -29,6 +29,7 @@ export function bracedFormat(name: string, { open, close, quote }: BracedStyle):
     detect: ({ template }) => template.includes(open),
     grammar: {
       values: 'json',
+      names: (name) => /^[\w.$-]{1,256}$/.test(name),
       quote,
       triggers: [open],
       calls: (kit) =>

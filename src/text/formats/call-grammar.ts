@@ -59,6 +59,8 @@ export interface CallGrammar {
   readonly values: ValueStyle;
   /** With values of style `json`: what stands for the quotes of texts, in which nothing is escaped; names are bare, and there is no white space. */
   readonly quote?: string;
+  /** Names of tools that can be read behind the marks. Default: those that arguments may have, any with values of style `json`. */
+  readonly names?: (name: string, hasToken: CallKit['hasToken']) => boolean;
   /** With values of style `raw`: texts that end a value, which none holds. */
   readonly ends?: readonly string[];
   /** Texts of which one begins the calls of an answer, where text may stand before them; made of the tools' names where no mark does. */

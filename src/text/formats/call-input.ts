@@ -127,13 +127,16 @@ export class CallInput {
   }
 
   /** A name and the mark behind it; null where none can come, so that nothing is held for long. */
-  *name(marks: readonly string[]): Reading<{ readonly name: string; readonly mark: string } | null> {
+  *name(
+    marks: readonly string[],
+    accepts = isName,
+  ): Reading<{ readonly name: string; readonly mark: string } | null> {
     const matcher = matcherOf(marks);
     let name = '';
     while ((yield* this.more()) && name.length <= LONGEST_NAME) {
       const { text, match } = matcher.push(this.take());
       name += text;
-      if (match !== undefined) return isName(name) ? { name: name.trim(), mark: match.stop } : null;
+      if (match !== undefined) return accepts(name.trim()) ? { name: name.trim(), mark: match.stop } : null;
       if (!/^\s*\S*\s*$/.test(name)) return null;
     }
     return null;
@@ -158,8 +161,10 @@ function matcherOf(marks: readonly string[]): StopMatcher {
   return new StopMatcher(matcher);
 }
 
-/** A name of a tool or of an argument: no white space, brackets or quotes in it. */
-function isName(text: string): boolean {
-  const name = text.trim();
-  return name.length <= LONGEST_NAME && /^[^\s<>{}()[\]"'`|]+$/.test(name);
-}
+/** A name of a tool: no white space, brackets or quotes in it. */
+export const isName = (name: string): boolean =>
+  name.length <= LONGEST_NAME && /^[^\s<>{}()[\]"'`|]+$/.test(name);
+
+/** A name of an argument in tags: `filter[size]` is one too. */
+export const isArgumentName = (name: string): boolean =>
+  name.length <= LONGEST_NAME && /^[^\s<>{}"'`|]+$/.test(name);

@@ -1,5 +1,6 @@
 import { optional, sequence, text } from '../../grammar/expression.js';
 import { anyTool, several } from './call-grammar.js';
+import { isName } from './call-input.js';
 import { jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -21,6 +22,7 @@ export const DEEPSEEK: ToolFormat = {
   detect: ({ template, hasToken }) => template.includes(OPEN) || hasToken(OPEN),
   grammar: {
     values: 'json',
+    names: isName,
     triggers: [SECTION, OPEN],
     calls(kit) {
       const fenced = kit.template.includes('```json');

@@ -17,6 +17,7 @@ export const GLM4: ToolFormat = {
   detect: ({ template }) => template.includes('<|observation|>') && !template.includes('<tool_call>'),
   grammar: {
     values: 'json',
+    names: (name) => name === name.trimEnd(),
     triggers: (names) => names.map((name) => `${name}\n{`),
     calls(kit) {
       const call = anyTool(kit, ({ name, object }) => sequence(text(`${name}\n`), object));

@@ -66,6 +66,7 @@ export const HARMONY: ToolFormat = {
   frame: FRAME,
   grammar: {
     values: 'json',
+    names: (name) => /^[^\s<]+$/.test(name),
     triggers: [CHANNEL],
     // The end of a call ends the answer: there is one in each.
     calls: (kit) =>

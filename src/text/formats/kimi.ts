@@ -1,5 +1,6 @@
 import { sequence, text } from '../../grammar/expression.js';
 import { anyTool, INDEX, several } from './call-grammar.js';
+import { isName } from './call-input.js';
 import { jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -18,6 +19,7 @@ export const KIMI: ToolFormat = {
   detect: ({ template, hasToken }) => template.includes(SECTION) || hasToken(SECTION),
   grammar: {
     values: 'json',
+    names: isName,
     triggers: [SECTION, OPEN],
     calls(kit) {
       const call = anyTool(kit, ({ name, object }) =>

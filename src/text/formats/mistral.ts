@@ -23,6 +23,7 @@ export const MISTRAL: ToolFormat = {
   callId: () => Array.from({ length: 9 }, () => ALPHANUMERICS[randomInt(ALPHANUMERICS.length)]).join(''),
   grammar: {
     values: 'json',
+    names: (name, hasToken) => !hasToken(ARGUMENTS) || /^[\w.-]{1,256}$/.test(name),
     triggers: [OPEN],
     calls(kit) {
       if (!kit.hasToken(ARGUMENTS)) return sequence(kit.mark(OPEN), SPACE, jsonListOf(kit));

@@ -98,8 +98,11 @@ function* dotted(input: CallInput): Reading<string | null> {
     if (name.length > 256) return null;
     name += input.take();
   }
-  return /^[A-Za-z_]/.test(name) ? name : null;
+  return isPythonName(name) ? name : null;
 }
+
+/** A name that calls in Python have, of a tool or an argument; dots and hyphens are taken for what others call so. */
+export const isPythonName = (name: string): boolean => /^[A-Za-z_][\w.-]{0,256}$/.test(name);
 
 /** A literal, given out as JSON. False where it is none, or is cut off. */
 export function* pythonValue(input: CallInput, emit: Emit, depth: number): Reading<boolean> {

@@ -1,6 +1,6 @@
 /** Reads the arguments of a call that stand in tags, each by its name, without quotes: JSON is made of them as they come. */
 import { type ArgumentTypes, valueJson } from './argument-types.js';
-import type { CallInput, Reading } from './call-input.js';
+import { type CallInput, isArgumentName, type Reading } from './call-input.js';
 import { jsonCharacters } from './json-text.js';
 import type { CallSink } from './marked-parser.js';
 import type { TagStyle } from './tag-style.js';
@@ -24,7 +24,7 @@ export function* taggedCall(
   const { between } = marksOf(style);
   let mark = taken ?? (yield* input.until(between, () => {}));
   for (let first = true; mark === style.open; first = false) {
-    const argument = yield* input.name(style.named);
+    const argument = yield* input.name(style.named, isArgumentName);
     if (argument === null) break;
     if (style.value !== undefined) {
       yield* input.gap();

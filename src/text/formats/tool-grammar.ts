@@ -19,9 +19,12 @@ import { Renamer } from '../../grammar/rename.js';
 import { NO_TOKENS, type TokenNames } from '../../grammar/token-names.js';
 import { freeText, wordsWithout } from '../../grammar/triggered.js';
 import type { Words } from '../../grammar/words.js';
+import { shown } from '../../printable.js';
 import { isJsonObject } from '../json-file.js';
 import { BracedValues } from './braced-values.js';
 import type { CallGrammar, CallKit, GrammarTool } from './call-grammar.js';
+import { isArgumentName, isName } from './call-input.js';
+import { isPythonName } from './python-call.js';
 import type { FormatClues, ToolFormat } from './tool-format.js';
 
 /** A tool of a request. */
@@ -84,7 +87,10 @@ export function toolGrammar(
   const rules = new Map<string, Expression>(anyRules());
   const mark = (token: string): Expression => markOf(token, clues);
   const kit: CallKit = {
-    tools: ask.tools.map((tool, i) => readTool(tool, `tool-${i}:`, grammar, rules, budget, mark)),
+    tools: ask.tools.map((tool, i) => {
+      checkNames(tool, format, clues);
+      return readTool(tool, `tool-${i}:`, grammar, rules, budget, mark);
+    }),
     several: ask.several,
     template: clues.template,
     hasToken: (token) => clues.hasToken(token),
@@ -159,6 +165,7 @@ function readTool(
       ? new Renamer(prefix, { text: (word) => PYTHON_WORDS[word] ?? word })
       : new Renamer(prefix, { shared: SHARED });
     for (const [name, expression] of renamer.rules({ rules: own })) rules.set(name, expression);
+    for (const { name: argument } of forms) checkArgument(argument, python);
     const of = (expression: Expression | null): Expression | null =>
       expression === null ? null : renamer.of(expression);
     const members = forms.map((form) => ({ ...form, text: of(form.text), json: of(form.json) }));
@@ -169,6 +176,38 @@ function readTool(
   } catch (cause) {
     throw atTool(cause, where);
   }
+}
+
+/** Names of tools, by how the arguments are written. */
+const TOOL_NAMES = { raw: isName, python: isPythonName, json: () => true };
+
+/** Errors: `unsupported-tool` for a name that the format's parser would not read again. */
+function checkNames(
+  { name, where }: AskedTool,
+  { name: format, grammar }: ToolFormat,
+  clues: TokenClues,
+): void {
+  const { values, names = TOOL_NAMES[values] } = grammar!;
+  if (names(name, (token) => clues.hasToken(token))) return;
+  throw new KvantError(
+    'unsupported-tool',
+    `Calls of the tool ${shown(JSON.stringify(name))} cannot be told in the format "${format}".`,
+    {
+      kind: 'unsupported',
+      where: where.replace(/\.\w+$/, '.name'),
+      fix: 'Name tools with letters, digits, _ and -.',
+    },
+  );
+}
+
+/** Errors: `unsupported-schema` for an argument whose name the format's parser would not read again. */
+function checkArgument(name: string, python: boolean): void {
+  if (python ? isPythonName(name) : isArgumentName(name)) return;
+  throw unsupported(
+    `#/properties/${shown(name)}`,
+    'properties',
+    'The model writes each argument by its name: name them with letters, digits, _ and -.',
+  );
 }
 
 const words = (own: Words): Expression => ({ kind: 'words', words: own, spelling: 'text' });
