@@ -83,7 +83,7 @@ export async function loadHost(
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
     signal?.throwIfAborted();
-    const results = resultsOf(given, weights.definition.facts);
+    const results = resultsOf(given, weights.definition.facts, lacksHead(weights));
     const read = results.head ? weights.definition : withoutHead(weights.definition);
     const float = defaultKvFormat(device.info);
     const source = { calibration: given.kvCalibration, layers: read.facts.cache, float, onLog };
@@ -219,10 +219,21 @@ export async function loadHost(
 function resultsOf(
   { embedding }: HostConfig,
   { encoder }: ModelFacts,
+  bare: boolean,
 ): { readonly hidden: RowKind | null; readonly head: boolean } {
   if (encoder) return { hidden: 'tokens', head: false };
   if (embedding === null) return { hidden: null, head: true };
-  return { hidden: embedding.pooling === 'last' ? 'outputs' : 'tokens', head: embedding.writes };
+  return { hidden: embedding.pooling === 'last' ? 'outputs' : 'tokens', head: embedding.writes && !bare };
+}
+
+/** A model saved without what it was trained to write with (`Qwen3Model`): it makes embeddings alone. */
+function lacksHead({ definition, source }: OpenModel): boolean {
+  const { facts, layout } = definition;
+  const heads = layout.matrices.filter(({ kind }) => kind === 'head');
+  return (
+    /Model$/.test(facts.architecture) &&
+    heads.some(({ parts }) => parts.every(({ name }) => !source.has(name)))
+  );
 }
 
 async function openBoth(

@@ -1,6 +1,7 @@
 /** The library's embeddings: what requests may say, what is refused, and steps that decoding rows and embeddings share. */
 
-import { rmSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { rerankPrompt } from '../../src/engine/embedding/reranker.js';
 import { Engine } from '../../src/engine/engine.js';
@@ -38,6 +39,25 @@ describe('a model made for embeddings', () => {
       dimensions: null,
     });
     expect(await code(engine.generate({ prompt: 'a' }).result)).toBe('model-embeds-only');
+  });
+
+  it('needs no head where it is saved without, and says no more than its tensors', async () => {
+    const bare = writeEmbedder(fixture);
+    try {
+      const path = join(bare, 'config.json');
+      const config = JSON.parse(readFileSync(path, 'utf8')) as object;
+      const stated = { architectures: ['Qwen3Model'], tie_word_embeddings: false };
+      writeFileSync(path, JSON.stringify({ ...config, ...stated }));
+      rmSync(join(bare, 'modules.json'));
+      expect(await code(load(bare))).toBe('weights-tensor-missing');
+      await using other = await load(bare, { maxContext: 64, pooling: 'last' });
+      expect(other.info.model.writes).toBe(false);
+      const { embeddings } = await engine.embed('a fjord', { prompt: '' });
+      expect((await other.embed('a fjord')).embeddings).toEqual(embeddings);
+      expect(await code(other.generate({ prompt: 'a' }).result)).toBe('model-embeds-only');
+    } finally {
+      rmSync(bare, { recursive: true });
+    }
   });
 
   it('cuts and normalises as asked', async () => {
