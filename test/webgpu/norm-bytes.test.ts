@@ -29,7 +29,7 @@ const INNER = 512;
 /** For subgroups of four. 32 features of a workgroup, by values in registers and by sums that subgroups share. */
 const ALONE: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 8, splits: 1, chunks: 1, planes: 2 };
 const SHARED: DotsSizes = { ...ALONE, subgroups: 16, splits: 2, chunks: 0 };
-const TAKER: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 4, splits: 1, chunks: 0, planes: 2 };
+const CONSUMER: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 4, splits: 1, chunks: 0, planes: 2 };
 
 interface Case {
   readonly name: string;
@@ -39,8 +39,8 @@ interface Case {
   readonly glu: 'silu' | null;
   /** Of the second product. */
   readonly bias: boolean;
-  readonly giver: DotsSizes;
-  readonly taker: DotsSizes;
+  readonly producer: DotsSizes;
+  readonly consumer: DotsSizes;
   /** Of subgroups, if not as the device has them. */
   readonly lanes?: 32;
 }
@@ -55,7 +55,7 @@ const AXES = {
   bias: [false, true],
 } as const;
 const FORMS = grid(AXES, true).map(({ rows, planes, pieces, ends, taking, glu, bias }): Case => {
-  const giver = ends === 'together' ? SHARED : ALONE;
+  const producer = ends === 'together' ? SHARED : ALONE;
   const more = { 'in registers': {}, together: { subgroups: 8, splits: 2 }, staged: { chunks: 1 } }[taking];
   return {
     name: `${rows} rows, planes ${planes}, pieces ${pieces}, sums ${ends} and ${taking}${glu === null ? '' : `, ${glu}`}${bias ? ', a bias' : ''}`,
@@ -63,8 +63,8 @@ const FORMS = grid(AXES, true).map(({ rows, planes, pieces, ends, taking, glu, b
     hidden: 256,
     glu,
     bias,
-    giver: { ...giver, subgroups: giver.subgroups * pieces },
-    taker: { ...TAKER, planes, pieces, ...more },
+    producer: { ...producer, subgroups: producer.subgroups * pieces },
+    consumer: { ...CONSUMER, planes, pieces, ...more },
   };
 });
 const USUAL: Case = {
@@ -73,12 +73,12 @@ const USUAL: Case = {
   hidden: 256,
   glu: 'silu',
   bias: false,
-  giver: ALONE,
-  taker: TAKER,
+  producer: ALONE,
+  consumer: CONSUMER,
 };
 const OTHERS: Case[] = [
   { ...USUAL, name: 'sums of squares that are no multiple of the lanes', hidden: 320 },
-  { ...USUAL, name: 'fewer subgroups than rows', rows: 5, taker: { ...TAKER, subgroups: 2 } },
+  { ...USUAL, name: 'fewer subgroups than rows', rows: 5, consumer: { ...CONSUMER, subgroups: 2 } },
 ];
 /** Sizes as large GPUs get them. */
 const OF_32: Case[] = [
@@ -87,8 +87,8 @@ const OF_32: Case[] = [
     name: 'subgroups of 32, two pieces of a workgroup, to gate and up',
     rows: 4,
     lanes: 32,
-    giver: { across: 4, pieces: 2, each: 4, subgroups: 4, splits: 2, chunks: 0, planes: 1 },
-    taker: { across: 8, pieces: 1, each: 4, subgroups: 8, splits: 1, chunks: 1, planes: 1 },
+    producer: { across: 4, pieces: 2, each: 4, subgroups: 4, splits: 2, chunks: 0, planes: 1 },
+    consumer: { across: 8, pieces: 1, each: 4, subgroups: 8, splits: 1, chunks: 1, planes: 1 },
   },
   {
     ...USUAL,
@@ -96,8 +96,8 @@ const OF_32: Case[] = [
     rows: 2,
     glu: null,
     lanes: 32,
-    giver: { across: 4, pieces: 2, each: 2, subgroups: 4, splits: 2, chunks: 1, planes: 2 },
-    taker: { across: 4, pieces: 1, each: 2, subgroups: 2, splits: 2, chunks: 0, planes: 2 },
+    producer: { across: 4, pieces: 2, each: 2, subgroups: 4, splits: 2, chunks: 1, planes: 2 },
+    consumer: { across: 4, pieces: 1, each: 2, subgroups: 2, splits: 2, chunks: 0, planes: 2 },
   },
 ];
 
@@ -128,7 +128,7 @@ describe('bytes handed on through a norm', () => {
     );
     const [narrow, wide] = [first as GpuMatrix, second as GpuMatrix];
     const base = { rowKind: 'tokens', rows, outOffset: 0 } as const;
-    const giver: LinearShape = {
+    const producer: LinearShape = {
       ...base,
       n: hidden,
       k: INNER,
@@ -140,7 +140,7 @@ describe('bytes handed on through a norm', () => {
       norm: null,
       glu: null,
     };
-    const taker: LinearShape = {
+    const consumer: LinearShape = {
       ...base,
       n: weights[1].source.rows,
       k: hidden,
@@ -152,21 +152,24 @@ describe('bytes handed on through a norm', () => {
       norm: { eps: EPS },
       glu,
     };
-    const choices = [dotsChoice(plainly, c.giver, c.lanes), dotsChoice(plainly, c.taker, c.lanes)] as const;
-    const form = normHanded(plainly, giver, taker, (shape) => choices[shape === giver ? 0 : 1]);
+    const choices = [
+      dotsChoice(plainly, c.producer, c.lanes),
+      dotsChoice(plainly, c.consumer, c.lanes),
+    ] as const;
+    const form = normHanded(plainly, producer, consumer, (shape) => choices[shape === producer ? 0 : 1]);
     if (form === null || form === 'halves') throw new Error(`${c.name} hands no bytes on`);
 
     const x = random.normals(rows * INNER);
     const residual = random.normals(rows * hidden);
     const gain = Float32Array.from(random.normals(hidden), (v) => 1 + 0.3 * v);
-    const bias = biased ? random.normals(taker.n) : new Float32Array(taker.n);
+    const bias = biased ? random.normals(consumer.n) : new Float32Array(consumer.n);
     // A row of zeros, where there are several.
     if (rows > 2) {
       x.fill(0, 2 * INNER, 3 * INNER);
       residual.fill(0, 2 * hidden, 3 * hidden);
     }
     for (const [at, value] of poisoned) residual[at] = value;
-    const layout = dotsLayout(gemvSpec(giver), choices[0].config);
+    const layout = dotsLayout(gemvSpec(producer), choices[0].config);
     const handed = {
       [HANDED_BYTES.bytes]: emptyOn(raw, rows * INNER * layout.planes),
       [HANDED_BYTES.terms]: emptyOn(raw, ((rows * INNER) / (32 * layout.pieces)) * 8),
@@ -188,7 +191,7 @@ describe('bytes handed on through a norm', () => {
     const codesOf = ({ shards: [shard] }: GpuMatrix) => ({ codes: shard!.codes, metas: shard!.metas! });
     const emulated = c.lanes === undefined ? undefined : emulateSubgroups;
     const lanes = choices[0].config.subgroupSize;
-    const stage = bytesStage(giver, layout, lanes, plainly.workgroupThreads, HANDED_BYTES);
+    const stage = bytesStage(producer, layout, lanes, plainly.workgroupThreads, HANDED_BYTES);
     await runKernel(
       raw,
       { stages: [stage] },
@@ -196,7 +199,7 @@ describe('bytes handed on through a norm', () => {
       { ...shared, ...handed, out: handed[HANDED_BYTES.bytes]! },
       emulated,
     );
-    const given = { ...giver, xHanded: layout };
+    const given = { ...producer, xHanded: layout };
     const run = (shape: LinearShape, at: 0 | 1, roles: Record<string, GPUBuffer>) =>
       runKernel(raw, linearKernel(plainly, shape, choices[at]), rows, { ...shared, ...roles }, emulated);
     const plain = await run(given, 0, { ...codesOf(narrow), ...handed, out: shared.plain });
@@ -206,12 +209,12 @@ describe('bytes handed on through a norm', () => {
       ...left,
       out: shared.stream,
     });
-    const results = await run({ ...taker, xNormed: form }, 1, { ...codesOf(wide), ...left });
+    const results = await run({ ...consumer, xNormed: form }, 1, { ...codesOf(wide), ...left });
     for (const buffer of Object.values({ ...shared, ...handed, ...left })) buffer.destroy();
 
     const sums = reference.linear(x, weights[0].values, rows, INNER, hidden, undefined, residual);
     const normed = reference.rmsNorm(sums, gain, rows, hidden, EPS);
-    const outs = reference.linear(normed, weights[1].values, rows, hidden, taker.n, bias);
+    const outs = reference.linear(normed, weights[1].values, rows, hidden, consumer.n, bias);
     const expected = glu === null ? outs : reference.glu(outs, rows, features, glu);
     return { plain, stream, results, expected, features };
   }
@@ -230,7 +233,7 @@ describe('bytes handed on through a norm', () => {
         all.slice(row * features, (row + 1) * features);
       const own = of(results);
       expect(worstRow(own, of(expected), 1, features), `row ${row}`).toBeLessThan(
-        dotsBound(c.taker.planes) + dotsBound(c.giver.planes),
+        dotsBound(c.consumer.planes) + dotsBound(c.producer.planes),
       );
     }
   });

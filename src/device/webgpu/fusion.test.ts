@@ -28,10 +28,10 @@ function handovers(
     gate: () => ops.glu(ops.linear(x, matrix(256, 64)), 'silu'),
     down: (gated) => ops.keep(ops.linear(gated, matrix(64, 128))),
   });
-  const { takers, givers } = findFusions(ops.finish());
-  for (const [giver, taker] of takers) expect(givers.get(taker)).toBe(giver);
-  expect(givers.size).toBe(takers.size);
-  return [...takers.keys()].map(({ op }) => op);
+  const { consumers, producers } = findFusions(ops.finish());
+  for (const [producer, consumer] of consumers) expect(producers.get(consumer)).toBe(producer);
+  expect(producers.size).toBe(consumers.size);
+  return [...consumers.keys()].map(({ op }) => op);
 }
 
 describe('what nodes hand over', () => {
@@ -43,7 +43,7 @@ describe('what nodes hand over', () => {
     expect(found.sort()).toEqual(['attend', 'linear']);
   });
 
-  it('is one thing at a time: between giver and taker nobody else gives', () => {
+  it('is one thing at a time: between producer and consumer nobody else gives', () => {
     expect(
       handovers(({ attend, project, gate, down }) => {
         const attended = attend();
@@ -107,15 +107,15 @@ describe('the norm between two linears', () => {
     const ops = new Ops();
     for (const y of build(ops, ops.input('tokens', 64))) ops.keep(y);
     const graph = ops.finish();
-    const { normTakers, normGivers } = findFusions(graph);
-    for (const [giver, taker] of normTakers) {
-      expect(normGivers.get(taker)).toBe(giver);
+    const { normConsumers, normProducers } = findFusions(graph);
+    for (const [producer, consumer] of normConsumers) {
+      expect(normProducers.get(consumer)).toBe(producer);
       // Nothing that may write where it is left.
-      const between = graph.nodes.slice(graph.nodes.indexOf(giver) + 1, graph.nodes.indexOf(taker));
+      const between = graph.nodes.slice(graph.nodes.indexOf(producer) + 1, graph.nodes.indexOf(consumer));
       expect(between.map(({ op }) => op)).not.toContain('linear');
     }
-    expect(normGivers.size).toBe(normTakers.size);
-    return normTakers.size;
+    expect(normProducers.size).toBe(normConsumers.size);
+    return normConsumers.size;
   };
   const linear = (ops: Ops, x: Tensor): Tensor => ops.linear(x, matrix(64, 64));
   const norm = (ops: Ops, x: Tensor): Tensor => ops.rmsNorm(x, gain, 1e-6);

@@ -14,16 +14,16 @@ export interface Fusable {
 }
 
 /** Attention, or a linear with its glu. */
-export type Giver = NodeOf<'attend'> | NodeOf<'linear'>;
+export type Producer = NodeOf<'attend'> | NodeOf<'linear'>;
 
 export interface Fusions {
   readonly ofLinear: ReadonlyMap<NodeOf<'linear'>, Fusable>;
-  /** The linear that alone reads what a giver leaves; and the other way round. */
-  readonly takers: ReadonlyMap<Giver, NodeOf<'linear'>>;
-  readonly givers: ReadonlyMap<NodeOf<'linear'>, Giver>;
+  /** The linear that alone reads what a producer leaves; and the other way round. */
+  readonly consumers: ReadonlyMap<Producer, NodeOf<'linear'>>;
+  readonly producers: ReadonlyMap<NodeOf<'linear'>, Producer>;
   /** The linear behind a linear whose norm is of what this leaves; and the other way round. See normedBehind. */
-  readonly normTakers: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
-  readonly normGivers: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
+  readonly normConsumers: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
+  readonly normProducers: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
   /** The rope-append that alone reads what a linear leaves; and the other way round. */
   readonly appendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'rope-append'>>;
   readonly productOf: ReadonlyMap<NodeOf<'rope-append'>, NodeOf<'linear'>>;
@@ -56,7 +56,7 @@ export function findFusions(graph: Graph): Fusions {
   const ofLinear = new Map<NodeOf<'linear'>, Fusable>();
   const into = new Map<Node, NodeOf<'linear'>>();
   const held = new Map<Node, Tensor[]>();
-  const takers = new Map<Giver, NodeOf<'linear'>>();
+  const consumers = new Map<Producer, NodeOf<'linear'>>();
   const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
   const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
   const rotationOf = new Map<NodeOf<'attend-segments'>, NodeOf<'rotate'>>();
@@ -77,7 +77,7 @@ export function findFusions(graph: Graph): Fusions {
     // An exact product has kernels of its own, that hand nothing over.
     if (node.op !== 'linear' || node.exact === true) return;
     const before = makers.get(node.x);
-    if (before?.op === 'attend' && onlyReader(node.x) === node) takers.set(before, node);
+    if (before?.op === 'attend' && onlyReader(node.x) === node) consumers.set(before, node);
     const norm = before?.op === 'rms-norm' && onlyReader(node.x) === node ? before : null;
     const after = onlyReader(node.out);
     // Their result is then written where the linear stands: what is free there must be free here, so next.
@@ -98,17 +98,29 @@ export function findFusions(graph: Graph): Fusions {
       into.set(glu, node);
       held.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
       const reader = onlyReader(glu.out);
-      if (reader?.op === 'linear' && reader.exact !== true && reader.x === glu.out) takers.set(node, reader);
+      if (reader?.op === 'linear' && reader.exact !== true && reader.x === glu.out)
+        consumers.set(node, reader);
     }
   });
-  dropOverlaps(graph, takers);
-  const givers = inverse(takers);
-  const normTakers = normedBehind(graph, ofLinear);
-  const normGivers = inverse(normTakers);
+  dropOverlaps(graph, consumers);
+  const producers = inverse(consumers);
+  const normConsumers = normedBehind(graph, ofLinear);
+  const normProducers = inverse(normConsumers);
   const rotations = { rotationOf, attentionOf: inverse(rotationOf) };
   const sums = { normOf, sumOf: inverse(normOf) };
   const appends = { appendOf, productOf };
-  return { ofLinear, takers, givers, normTakers, normGivers, ...appends, ...rotations, ...sums, into, held };
+  return {
+    ofLinear,
+    consumers,
+    producers,
+    normConsumers,
+    normProducers,
+    ...appends,
+    ...rotations,
+    ...sums,
+    into,
+    held,
+  };
 }
 
 /** Whether a rotation is of the heads of q and k as attention has them, in pairs that lie whole vectors apart. */
@@ -127,7 +139,7 @@ function inverse<A, B>(map: ReadonlyMap<A, B>): Map<B, A> {
 /**
  * Linears whose result may be left a second time, as normed halves, for the linear that the norm behind it goes into: where that one
  * would have a launch leave them, in scratch that all products share. Only linears write there, each before its product reads
- * it; so the taker must be the very next linear behind the giver, and then has no such launch. What the giver had there, its own x,
+ * it; so the consumer must be the very next linear behind the producer, and then has no such launch. What the producer had there, its own x,
  * has been read by its product when another launch, behind that, leaves the norm. The result is in its tensor as ever: the residual stream has
  * more readers.
  */
@@ -136,26 +148,28 @@ function normedBehind(
   ofLinear: ReadonlyMap<NodeOf<'linear'>, Fusable>,
 ): Map<NodeOf<'linear'>, NodeOf<'linear'>> {
   const linears = nodes.filter((node) => node.op === 'linear');
-  const pairs = linears.flatMap((taker, i): [NodeOf<'linear'>, NodeOf<'linear'>][] => {
-    const giver = linears[i - 1];
-    const norm = ofLinear.get(taker)?.norm ?? null;
-    return giver !== undefined && giver.exact !== true && norm?.x === giver.out ? [[giver, taker]] : [];
+  const pairs = linears.flatMap((consumer, i): [NodeOf<'linear'>, NodeOf<'linear'>][] => {
+    const producer = linears[i - 1];
+    const norm = ofLinear.get(consumer)?.norm ?? null;
+    return producer !== undefined && producer.exact !== true && norm?.x === producer.out
+      ? [[producer, consumer]]
+      : [];
   });
   return new Map(pairs);
 }
 
 /**
- * What is handed over lies in scratch that all nodes share. So from the giver on, up to the taker and with it, no other node may
- * give; nor attend, where attention gave: its partials may be merged by the taker. Models whose attention and products
+ * What is handed over lies in scratch that all nodes share. So from the producer on, up to the consumer and with it, no other node may
+ * give; nor attend, where attention gave: its partials may be merged by the consumer. Models whose attention and products
  * stand side by side hand over less.
  */
-function dropOverlaps(graph: Graph, takers: Map<Giver, NodeOf<'linear'>>): void {
+function dropOverlaps(graph: Graph, consumers: Map<Producer, NodeOf<'linear'>>): void {
   const at = new Map(graph.nodes.map((node, i) => [node, i]));
-  const givers = new Set<Node>(takers.keys());
-  for (const [giver, taker] of [...takers]) {
-    const between = graph.nodes.slice(at.get(giver)! + 1, at.get(taker)! + 1);
+  const producers = new Set<Node>(consumers.keys());
+  for (const [producer, consumer] of [...consumers]) {
+    const between = graph.nodes.slice(at.get(producer)! + 1, at.get(consumer)! + 1);
     const taken = (node: Node): boolean =>
-      givers.has(node) || (giver.op === 'attend' && node.op === 'attend');
-    if (between.some(taken)) takers.delete(giver);
+      producers.has(node) || (producer.op === 'attend' && node.op === 'attend');
+    if (between.some(taken)) consumers.delete(producer);
   }
 }

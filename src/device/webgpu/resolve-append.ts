@@ -146,7 +146,7 @@ export function appendingWork(
     append.centre != null ||
     append.shape.headDim > WIDEST_HEAD ||
     bucket[node.x.rows] !== 1 ||
-    r.fusions.givers.get(node)?.op === 'attend'
+    r.fusions.producers.get(node)?.op === 'attend'
   )
     return null;
   const [kind, ...kinds] = appendKinds(append, r);

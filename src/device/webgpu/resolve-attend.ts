@@ -99,7 +99,7 @@ export function attendFor(
   bucket: Bucket,
   r: Resources,
 ): Handed | 'partials' | 'floats' {
-  const product = r.fusions.takers.get(node);
+  const product = r.fusions.consumers.get(node);
   if (product === undefined) return 'floats';
   if (mergeOf(product, bucket, r) !== null) return 'partials';
   return handsOn(node, bucket, r) ?? 'floats';

@@ -120,14 +120,14 @@ describe('a product whose result goes through a norm to the next product', () =>
   });
 
   it('does not where a kernel would not see whole rows, nor where one of the readers takes no halves', () => {
-    const pair = (giver: GpuMatrix, taker: GpuMatrix) =>
+    const pair = (producer: GpuMatrix, consumer: GpuMatrix) =>
       record((ops) => {
         const x = ops.input('tokens', INNER);
-        return { y: ops.keep(ops.linear(normed(ops, ops.linear(x, giver)), taker)) };
+        return { y: ops.keep(ops.linear(normed(ops, ops.linear(x, producer)), consumer)) };
       });
     const whole = weights(HIDDEN, INNER);
-    const fusedOf = (giver: GpuMatrix, taker: GpuMatrix, capabilities = LARGE): number =>
-      fused(walked(pair(giver, taker), 32, capabilities));
+    const fusedOf = (producer: GpuMatrix, consumer: GpuMatrix, capabilities = LARGE): number =>
+      fused(walked(pair(producer, consumer), 32, capabilities));
     expect(fusedOf(whole, weights(2048, HIDDEN))).toBe(1);
     // Both of two shards read what is left once.
     expect(fusedOf(whole, weights(2048, HIDDEN, [0, 512]))).toBe(1);

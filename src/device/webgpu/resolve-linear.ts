@@ -2,7 +2,7 @@
 
 import type { NodeOf } from '../graph.js';
 import { kvPoolOf, kvTailOf } from '../kv.js';
-import type { Giver } from './fusion.js';
+import type { Producer } from './fusion.js';
 import {
   chooseVariant,
   type Handed,
@@ -35,50 +35,54 @@ import {
 
 /** In what form what a node gives goes to the linear behind it, or null where that reads f32. */
 export function handsOn(
-  giver: Giver | undefined,
+  producer: Producer | undefined,
   bucket: Bucket,
   r: Pick<Resources, 'capabilities' | 'fusions'>,
 ): Handed | null {
   const { capabilities, fusions } = r;
-  const taker = giver && fusions.takers.get(giver);
-  if (giver === undefined || taker === undefined) return null;
+  const consumer = producer && fusions.consumers.get(producer);
+  if (producer === undefined || consumer === undefined) return null;
   // A product that appends reads f32, whatever it would read without.
-  if (fusions.appendOf.has(taker) && bucket[taker.x.rows] === 1) return null;
+  if (fusions.appendOf.has(consumer) && bucket[consumer.x.rows] === 1) return null;
   const choiceOf = (shape: LinearShape) => chooseLinear(capabilities, shape);
-  const works = linearWork(taker, bucket, r);
-  if (giver.op === 'attend') {
-    const taken = works.map(({ shape }) => formTaken(capabilities, shape, giver.out.cols, choiceOf(shape)));
+  const works = linearWork(consumer, bucket, r);
+  if (producer.op === 'attend') {
+    const taken = works.map(({ shape }) =>
+      formTaken(capabilities, shape, producer.out.cols, choiceOf(shape)),
+    );
     const form = formOfAll(taken);
     // Every kernel of attention that writes can leave halves.
     if (form === null || form === 'halves') return form;
-    return leavesBytes(giver.shape, form) ? form : null;
+    return leavesBytes(producer.shape, form) ? form : null;
   }
-  const [first, ...more] = linearWork(giver, bucket, r);
+  const [first, ...more] = linearWork(producer, bucket, r);
   if (first === undefined || more.length > 0) return null;
   return formOfAll(works.map(({ shape }) => formHanded(capabilities, first.shape, shape, choiceOf)));
 }
 
 /** The norm behind a linear that leaves its result for the linear behind that as well, and in what form; null where it does not. */
 export function normsOn(
-  giver: NodeOf<'linear'> | undefined,
+  producer: NodeOf<'linear'> | undefined,
   bucket: Bucket,
   r: Pick<Resources, 'capabilities' | 'fusions'>,
 ): { readonly norm: NodeOf<'rms-norm'>; readonly form: NormHanded } | null {
   const { capabilities, fusions } = r;
-  const taker = giver && fusions.normTakers.get(giver);
-  if (giver === undefined || taker === undefined) return null;
-  if (fusions.appendOf.has(taker) && bucket[taker.x.rows] === 1) return null;
+  const consumer = producer && fusions.normConsumers.get(producer);
+  if (producer === undefined || consumer === undefined) return null;
+  if (fusions.appendOf.has(consumer) && bucket[consumer.x.rows] === 1) return null;
   // Of several shards none has a whole row.
-  const [first, ...more] = linearWork(giver, bucket, r);
+  const [first, ...more] = linearWork(producer, bucket, r);
   if (first === undefined || more.length > 0) return null;
   const choiceOf = (shape: LinearShape) => chooseLinear(capabilities, shape);
   const form = formOfAll(
-    linearWork(taker, bucket, r).map(({ shape }) => normHanded(capabilities, first.shape, shape, choiceOf)),
+    linearWork(consumer, bucket, r).map(({ shape }) =>
+      normHanded(capabilities, first.shape, shape, choiceOf),
+    ),
   );
-  const { norm } = fusionOf(taker, bucket, r);
+  const { norm } = fusionOf(consumer, bucket, r);
   if (form === null || norm === null) return null;
   // Bytes are left where a product has those that it makes of its own x; so it must have been handed that elsewhere.
-  if (form !== 'halves' && handsOn(r.fusions.givers.get(giver), bucket, r) === null) return null;
+  if (form !== 'halves' && handsOn(r.fusions.producers.get(producer), bucket, r) === null) return null;
   return { norm, form };
 }
 
@@ -91,7 +95,7 @@ export function mergeOf(
   bucket: Bucket,
   r: Resources,
 ): NonNullable<LinearShape['merge']> | null {
-  const attend = r.fusions.givers.get(node);
+  const attend = r.fusions.producers.get(node);
   if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
   if (attend.sinks) return null;
   const place = kvPoolOf(r.caches, attend.layer);
@@ -135,9 +139,9 @@ export function only(kernel: Kernel, holds: (facts: StepFacts) => boolean): Kern
 export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
   const { norm, glu } = fusionOf(node, bucket, r);
   const handed = {
-    xHanded: handsOn(r.fusions.givers.get(node), bucket, r),
+    xHanded: handsOn(r.fusions.producers.get(node), bucket, r),
     outHanded: handsOn(node, bucket, r),
-    xNormed: normsOn(r.fusions.normGivers.get(node), bucket, r)?.form ?? null,
+    xNormed: normsOn(r.fusions.normProducers.get(node), bucket, r)?.form ?? null,
     outSliced: slicesLeft(node, bucket, r) !== null,
   };
   const normed = normsOn(node, bucket, r);

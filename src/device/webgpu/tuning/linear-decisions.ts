@@ -44,12 +44,12 @@ interface Work {
 }
 
 function tieOf(node: NodeOf<'linear'>, bucket: Bucket, r: Pick<Resources, 'capabilities' | 'fusions'>): Tie {
-  const giver = r.fusions.givers.get(node);
+  const producer = r.fusions.producers.get(node);
   return {
-    merges: bucket[node.x.rows] === 1 && giver?.op === 'attend',
-    takes: handsOn(giver, bucket, r),
+    merges: bucket[node.x.rows] === 1 && producer?.op === 'attend',
+    takes: handsOn(producer, bucket, r),
     gives: handsOn(node, bucket, r),
-    normTaken: normsOn(r.fusions.normGivers.get(node), bucket, r)?.form ?? null,
+    normTaken: normsOn(r.fusions.normProducers.get(node), bucket, r)?.form ?? null,
     normGiven: normsOn(node, bucket, r)?.form ?? null,
   };
 }
