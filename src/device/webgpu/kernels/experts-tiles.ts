@@ -20,7 +20,7 @@ import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
 import { matrixGemmKernel } from './linear-matrix.js';
-import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmThreads } from './linear-matrix-plan.js';
 import { type LinearSpec, outCols, STACK_TILES } from './linear-spec.js';
 
 /** Pairs of an expert, on average, from which tiles are worth it. */
@@ -30,10 +30,34 @@ const MADE = 'scratchPairs';
 const THREADS = 64;
 
 export interface ExpertTiles {
-  readonly config: MatrixGemmConfig;
+  /** Places of a tile, and how its products are made. */
+  readonly bm: number;
+  readonly up: MatrixGemmConfig;
+  readonly down: MatrixGemmConfig;
   /** Experts of a stack, and the tiles that the pairs of a bucket fill at most. */
   readonly count: number;
   readonly most: number;
+}
+
+type Sizes = Pick<MatrixGemmConfig, 'bn' | 'bk' | 'sm' | 'sn'> &
+  Partial<Pick<MatrixGemmConfig, 'depth' | 'loaders'>>;
+
+/**
+ * Sizes by pairs of an expert, on average, measured on an H100 with the shapes of gpt-oss-20b, Qwen3.5-35B-A3B and Gemma 4 26B-A4B. All have
+ * one share along K, so that a row's sums have one order in all of them. The largest are worth it late, for an expert's last tile is
+ * half empty.
+ */
+const SIZES: readonly { readonly above: number; readonly bm: number; readonly sizes: readonly Sizes[] }[] = [
+  { above: 96, bm: 128, sizes: steps({ bn: 128, sm: 2, sn: 4 }) },
+  { above: 8, bm: 32, sizes: [...steps({ bn: 128, sm: 2, sn: 4 }), ...steps({ bn: 64, sm: 2, sn: 2 })] },
+  { above: 0, bm: 16, sizes: steps({ bn: 64, sm: 1, sn: 2, depth: 4, loaders: 2 }) },
+];
+/** Matrices of 8 × 8. */
+const SMALL_MATRICES: typeof SIZES = [{ above: 0, bm: 32, sizes: [{ bn: 64, bk: 32, sm: 2, sn: 2 }] }];
+
+/** With steps along K that divide most of them, then all. */
+function steps(sizes: Omit<Sizes, 'bk'>): Sizes[] {
+  return [64, 32].map((bk) => ({ ...sizes, bk }));
 }
 
 /** The tiles for a shape whose stacks have these shards; null where the kernels of pairs are taken. */
@@ -49,26 +73,19 @@ export function chooseExpertTiles(
   const pairs = shape.rows * shape.k;
   if (lanes === 0 || matrix?.component !== 'f16' || pairs < LEAST_PAIRS * count) return null;
   const { workgroupBytes, workgroupThreads } = capabilities;
-  const base = { matrix, subgroupSize: lanes, workgroupBytes, sk: 1, buffers: 1, depth: 1 } as const;
-  const average = pairs / count;
-  const sizes: MatrixGemmConfig[] = [];
-  if (matrix.m === 16) {
-    if (average > 96) sizes.push({ ...base, bm: 128, bn: 128, bk: 64, sm: 2, sn: 4 });
-    if (average > 24) sizes.push({ ...base, bm: 64, bn: 128, bk: 64, sm: 2, sn: 2 });
-    if (average > 24) sizes.push({ ...base, bm: 64, bn: 64, bk: 64, sm: 2, sn: 2 });
-    if (average > 8) sizes.push({ ...base, bm: 32, bn: 64, bk: 64, sm: 1, sn: 2, sk: 2 });
-    sizes.push({ ...base, bm: 16, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
-  }
-  sizes.push({ ...base, bm: 32, bn: 64, bk: 32, sm: 2, sn: 2 });
-  for (const config of sizes) {
-    const most = tilesAtMost(pairs, count, config.bm);
-    const fits = (specs: readonly LinearSpec[]): boolean =>
-      specs.every((spec) => matrixGemmFits(spec, config));
-    const threads = config.sm * config.sn * config.sk * lanes;
-    if (threads > workgroupThreads || most > 65_535) continue;
-    const tiles = { config, count, most };
-    if (fits(ups.map((s) => upSpec(shape, s, tiles))) && fits(downs.map((s) => downSpec(shape, s, tiles))))
-      return tiles;
+  for (const { above, bm, sizes } of matrix.m === 16 ? SIZES : SMALL_MATRICES) {
+    const most = tilesAtMost(pairs, count, bm);
+    if (pairs <= above * count || most > 65_535) continue;
+    const base = { matrix, subgroupSize: lanes, workgroupBytes, bm, sk: 1, buffers: 1, depth: 1 } as const;
+    const configs = sizes
+      .map((own): MatrixGemmConfig => ({ ...base, ...own }))
+      .filter((config) => matrixGemmThreads(config) <= workgroupThreads);
+    const fitting = (specs: readonly LinearSpec[]): MatrixGemmConfig | undefined =>
+      configs.find((config) => specs.every((spec) => matrixGemmFits(spec, config)));
+    const places = { bm, most };
+    const up = fitting(ups.map((shard) => upSpec(shape, shard, places)));
+    const down = fitting(downs.map((shard) => downSpec(shape, shard, places)));
+    if (up !== undefined && down !== undefined) return { ...places, up, down, count };
   }
   return null;
 }
@@ -77,7 +94,9 @@ function tilesAtMost(pairs: number, count: number, bm: number): number {
   return Math.floor((pairs + Math.min(count, pairs) * (bm - 1)) / bm);
 }
 
-function upSpec(shape: ExpertsShape, shard: ExpertShard, { config: { bm }, most }: ExpertTiles): LinearSpec {
+type Places = Pick<ExpertTiles, 'bm' | 'most'>;
+
+function upSpec(shape: ExpertsShape, shard: ExpertShard, { bm, most }: Places): LinearSpec {
   const { cols, inner, activation } = shape;
   return {
     n: 2 * inner,
@@ -97,11 +116,7 @@ function upSpec(shape: ExpertsShape, shard: ExpertShard, { config: { bm }, most 
   };
 }
 
-function downSpec(
-  shape: ExpertsShape,
-  shard: ExpertShard,
-  { config: { bm }, most }: ExpertTiles,
-): LinearSpec {
+function downSpec(shape: ExpertsShape, shard: ExpertShard, { bm, most }: Places): LinearSpec {
   const { inner, outCols } = shape;
   return {
     n: outCols,
@@ -128,7 +143,7 @@ export function expertTilesStart(
   tiles: ExpertTiles,
 ): Kernel {
   const { rowKind, rows, k, cols } = shape;
-  const { most, config } = tiles;
+  const { most, bm, up } = tiles;
   const halves = halvesStage(
     {
       rowKind,
@@ -144,23 +159,18 @@ export function expertTilesStart(
       norm: null,
       glu: null,
     },
-    config.subgroupSize,
+    up.subgroupSize,
   );
   return {
     stages: [halves, sortStage(shape, tiles, Math.min(1024, capabilities.workgroupThreads))],
     scratch: {
       [HALVES]: halvesBytes(rows, cols),
-      [STACK_TILES]: (1 + most + most * config.bm + rows * k) * 4,
+      [STACK_TILES]: (1 + most + most * bm + rows * k) * 4,
     },
   };
 }
 
-function sortStage(
-  { rowKind, k }: ExpertsShape,
-  { count, most, config }: ExpertTiles,
-  threads: number,
-): Stage {
-  const { bm } = config;
+function sortStage({ rowKind, k }: ExpertsShape, { count, most, bm }: ExpertTiles, threads: number): Stage {
   const rowsAt = 1 + most;
   const placesAt = rowsAt + most * bm;
   const bindings: readonly Binding[] = [
@@ -221,8 +231,8 @@ fn main(@builtin(local_invocation_index) lid: u32) {
 export function expertTilesUp(shape: ExpertsShape, shard: ExpertShard, tiles: ExpertTiles): Kernel {
   const roles = { x: HALVES, out: HIDDEN };
   return {
-    stages: [gemmStage(shape, upSpec(shape, shard, tiles), tiles, roles)],
-    scratch: { [HIDDEN]: tiles.most * tiles.config.bm * shape.inner * 2 },
+    stages: [gemmStage(shape, upSpec(shape, shard, tiles), tiles, tiles.up, roles)],
+    scratch: { [HIDDEN]: tiles.most * tiles.bm * shape.inner * 2 },
   };
 }
 
@@ -230,15 +240,16 @@ export function expertTilesUp(shape: ExpertsShape, shard: ExpertShard, tiles: Ex
 export function expertTilesDown(shape: ExpertsShape, shard: ExpertShard, tiles: ExpertTiles): Kernel {
   const roles = { x: HIDDEN, out: MADE };
   return {
-    stages: [gemmStage(shape, downSpec(shape, shard, tiles), tiles, roles)],
-    scratch: { [MADE]: tiles.most * tiles.config.bm * shape.outCols * 2 },
+    stages: [gemmStage(shape, downSpec(shape, shard, tiles), tiles, tiles.down, roles)],
+    scratch: { [MADE]: tiles.most * tiles.bm * shape.outCols * 2 },
   };
 }
 
 function gemmStage(
   { rowKind, k }: ExpertsShape,
   spec: LinearSpec,
-  { config, count }: ExpertTiles,
+  { count }: ExpertTiles,
+  config: MatrixGemmConfig,
   roles: Readonly<Record<string, string>>,
 ): Stage {
   const made = matrixGemmKernel(spec, config);
@@ -262,7 +273,7 @@ function gemmStage(
 /** Roles: `route`, `out`, and `residual` if there is one. */
 export function expertTilesEnd(shape: ExpertsShape, tiles: ExpertTiles, residual: boolean): Kernel {
   const { rowKind, k, outCols } = shape;
-  const placesAt = 1 + tiles.most + tiles.most * tiles.config.bm;
+  const placesAt = 1 + tiles.most + tiles.most * tiles.bm;
   const bindings: readonly Binding[] = [
     STEP_BINDING,
     { name: 'route', access: 'read', type: 'array<f32>' },

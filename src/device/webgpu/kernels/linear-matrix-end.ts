@@ -5,7 +5,7 @@
  * takes decides how many workgroups a GPU keeps going at once.
  */
 
-import type { MatrixGemmConfig, MatrixGemmLayout } from './linear-matrix-plan.js';
+import { type MatrixGemmConfig, type MatrixGemmLayout, matrixGemmThreads } from './linear-matrix-plan.js';
 import { gatedText, type LinearSpec, outCols } from './linear-spec.js';
 
 /** The tiles of x and of W, one behind the other, in vectors of four; then the results. */
@@ -100,9 +100,9 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
       c,
       (name, place) => `subgroupMatrixStore<row_major>(&out, ${place}, ${name}, ${spec.outStride}u);`,
     );
-  const { matrix, bm, bn, sm, sn, sk } = c;
+  const { matrix, bm, bn, sm, sn, sk, loaders = 1 } = c;
   const { ri, rj, endStride, component } = layout;
-  const threads = sm * sn * sk * c.subgroupSize;
+  const threads = matrixGemmThreads(c);
   const features = outCols(spec);
   const featuresPerTile = spec.glu === null ? bn : bn / 2;
   const rows = ri * matrix.m;
@@ -120,6 +120,7 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
   for (let i0 = 0; i0 < bm / sm / matrix.m; i0 += ri) {
     for (let j0 = 0; j0 < bn / sn / matrix.n; j0 += rj) {
       emit('  workgroupBarrier();');
+      if (loaders > 1) emit(`  if (sub < ${sm * sn * sk}u) {`);
       for (const i of count(ri))
         for (const j of count(rj)) {
           const within = i * matrix.m * endStride + j * matrix.n;
@@ -127,6 +128,7 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
             `  subgroupMatrixStore<row_major>(&${TILES}, sub * ${area / per}u + ${within / per}u, c${i0 + i}_${j0 + j}, ${endStride / per}u);`,
           );
         }
+      if (loaders > 1) emit('  }');
       emit('  workgroupBarrier();');
       emit(`  for (var e = lid; e < ${sm * sn * rows * matrix.n}u; e += ${threads}u) {`);
       emit(`    let col = e % ${matrix.n}u;`);

@@ -28,6 +28,11 @@ export interface MatrixGemmConfig {
    * step takes half of the columns of all of them. What loads cost where rows lie far apart is the lines that they touch.
    */
   readonly paired?: boolean;
+  /**
+   * As many times more subgroups load as multiply: for few rows, where sums keep the order of one share along K and the stream of weights
+   * wants more threads than these sums do. 1 if omitted.
+   */
+  readonly loaders?: number;
   readonly workgroupBytes: number;
 }
 
@@ -47,6 +52,11 @@ export interface MatrixGemmLayout {
 /** What a slice makes: sums alone, `[slice][row][feature]`. */
 export function sliceSpec(spec: LinearSpec): LinearSpec {
   return { ...spec, bias: false, residual: null, out: 'f32', outStride: spec.n, outOffset: 0 };
+}
+
+/** Threads of a workgroup. */
+export function matrixGemmThreads({ sm, sn, sk, loaders = 1, subgroupSize }: MatrixGemmConfig): number {
+  return sm * sn * sk * loaders * subgroupSize;
 }
 
 /** Null where the results find no room. */
@@ -108,6 +118,8 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (spec.k % (c.bk * slices) !== 0) return false;
   if (slices > 1 && !slicesFit(spec)) return false;
   if (spec.stack !== undefined && (slices > 1 || c.rowsFirst)) return false;
+  // Results that are stored straight, and pairs of steps, count on subgroups that all multiply.
+  if (c.loaders !== undefined && (spec.stack === undefined || c.paired)) return false;
   if (c.paired && !pairedFits(spec, c)) return false;
   // A tile's features are one head's.
   if (spec.heads !== undefined && (spec.heads.rows % c.bn !== 0 || spec.x !== 'f32' || c.rowsFirst))

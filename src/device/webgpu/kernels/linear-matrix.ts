@@ -22,7 +22,12 @@ import { rowMetaWords } from '../weights-layout.js';
 import { groupScales, scaleWords } from './group-scales.js';
 import { dequantiseQuads, tableOf, weightUnit } from './linear-dequantise.js';
 import { matrixGemmEnd, matrixGemmStart, TILES } from './linear-matrix-end.js';
-import { type MatrixGemmConfig, matrixGemmFits, matrixGemmLayout } from './linear-matrix-plan.js';
+import {
+  type MatrixGemmConfig,
+  matrixGemmFits,
+  matrixGemmLayout,
+  matrixGemmThreads,
+} from './linear-matrix-plan.js';
 import {
   declareBindings,
   ERF_TEXT,
@@ -47,7 +52,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const quantised = weight.kind === 'float' ? null : weight;
   const affine = weight.kind === 'affine' ? weight : null;
   const unit = weightUnit(spec.weight);
-  const threads = sm * sn * sk * c.subgroupSize;
+  const threads = matrixGemmThreads(c);
+  const { loaders = 1 } = c;
   const features = outCols(spec);
   const featuresPerTile = spec.glu === null ? bn : bn / 2;
   const down = bm / sm / matrix.m;
@@ -275,6 +281,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   };
 
   const multiply = (buffer: number): void => {
+    if (loaders > 1) emit(`  if (sub < ${sm * sn * sk}u) {`);
     for (let kk = 0; kk < bk / sk; kk += matrix.k) {
       const offset = `${kk / wide}u${sk > 1 ? ` + subK * ${bk / sk / wide}u` : ''}`;
       emit('  {');
@@ -291,6 +298,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       }
       emit('  }');
     }
+    if (loaders > 1) emit('  }');
   };
 
   lines.push(...matrixGemmStart(spec, c, layout));
@@ -352,7 +360,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   const tiles = Math.ceil(features / featuresPerTile);
   const rowTiles = Math.ceil(rows / bm);
   return {
-    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${paired ? 'p' : ''}${slices === 1 ? '' : `z${slices}`}`,
+    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}${loaders === 1 ? '' : `l${loaders}`}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${paired ? 'p' : ''}${slices === 1 ? '' : `z${slices}`}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],
