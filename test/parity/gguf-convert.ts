@@ -21,6 +21,8 @@ export interface Conversion {
   readonly stored?: (name: string) => string;
   /** q, k and v are one tensor. */
   readonly fused?: boolean;
+  /** They are three, where the checkpoint has one. */
+  readonly apart?: boolean;
   /** Of layer norms. */
   readonly layerNormEps?: string;
   /** What a GGUF file cannot say differently: the checkpoint is then compared with itself, read from its folder. */
@@ -140,6 +142,7 @@ export async function convert(
     layerNormEps,
     fused: fuses,
     more,
+    apart,
     stored = (name) => name,
   }: Conversion,
   path: string,
@@ -236,6 +239,18 @@ export async function convert(
     values: new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4),
   }));
   const joined = fused(plain, false).map((tensor) => ({ ...tensor, type: 0, data: bytesOf(tensor.values) }));
-  const written = (fuses === true ? joined : tensors).map((one) => ({ ...one, name: stored(one.name) }));
+  const rows = { q: heads * headDim, k: kvHeads * headDim, v: kvHeads * headDim };
+  const written = (fuses === true ? joined : tensors).flatMap((one): WrittenTensor[] => {
+    const { name, shape, data } = one;
+    if (apart !== true || !name.includes('attn_qkv')) return [{ ...one, name: stored(name) }];
+    const rowBytes = data.length / shape[0]!;
+    let first = 0;
+    return Object.entries(rows).map(([part, count]) => {
+      const own = data.slice(first * rowBytes, (first + count) * rowBytes);
+      first += count;
+      const sides = [count, ...shape.slice(1)];
+      return { name: name.replace('attn_qkv', `attn_${part}`), shape: sides, type: 0, data: own };
+    });
+  });
   await writeFile(path, ggufBytes({ metadata, tensors: written }));
 }

@@ -68,6 +68,7 @@ const CASES: readonly Conversion[] = [
     override: { no_rope_layers: null, no_rope_layer_interval: 4 },
   },
   { fixture: 'phi3', arch: 'phi3', more: slides },
+  { fixture: 'phi3', arch: 'phi3', apart: true, more: slides },
   {
     fixture: 'gemma2',
     arch: 'gemma2',

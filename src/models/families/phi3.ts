@@ -51,7 +51,12 @@ function layout(config: DecoderConfig): WeightLayout {
       preNormWeights(at, hiddenSize);
       // Rows of q, then k, then v; of gate, then up.
       const qkv = { tensor: 'self_attn.qkv_proj', rows: (heads + 2 * kvHeads) * headDim };
-      at.matrix('attention', 'qkv', hiddenSize, [qkv]);
+      // As some converters of GGUF files have had them.
+      const apart = ['q', 'k', 'v'].map((part) => ({
+        tensor: `self_attn.${part}_proj`,
+        rows: (part === 'q' ? heads : kvHeads) * headDim,
+      }));
+      at.matrix('attention', 'qkv', hiddenSize, [qkv], { others: apart });
       at.matrix('attention', 'output', heads * headDim, [{ tensor: 'self_attn.o_proj', rows: hiddenSize }]);
       at.cache(config, config.windows[at.index] ?? null);
       at.matrix('mlp', 'gate-up', hiddenSize, [{ tensor: 'mlp.gate_up_proj', rows: 2 * intermediateSize }]);
