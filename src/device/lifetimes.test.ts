@@ -54,11 +54,11 @@ describe('planLifetimes', () => {
     }
   });
 
-  it('lets no node overwrite what is held until it', () => {
+  it('lets no node overwrite what is kept alive until it', () => {
     let shared = 0;
     for (let seed = 1; seed < 100; seed++) {
       const graph = randomGraph(seed);
-      const held = new Map(
+      const keptAlive = new Map(
         graph.nodes.flatMap((node, at) => {
           const earlier = graph.nodes.slice(0, at).flatMap((other) => nodeOutput(other) ?? []);
           return at % 3 === 0 && earlier.length > 0
@@ -66,12 +66,12 @@ describe('planLifetimes', () => {
             : [];
         }),
       );
-      const plan = planLifetimes(graph, held);
+      const plan = planLifetimes(graph, keptAlive);
       const holds = new Map<number, number>();
       for (const node of graph.nodes) {
         const out = nodeOutput(node)!;
         const storage = plan.storageOf[out.id]!;
-        for (const tensor of held.get(node) ?? []) {
+        for (const tensor of keptAlive.get(node) ?? []) {
           expect(holds.get(plan.storageOf[tensor.id]!)).toBe(tensor.id);
           expect(storage).not.toBe(plan.storageOf[tensor.id]);
         }

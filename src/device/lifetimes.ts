@@ -75,16 +75,16 @@ export function nodeOutput(node: Node): Tensor | null {
   return node.op === 'sample' ? null : node.out;
 }
 
-/** `held`: tensors that must live until a node although it does not read them, for a device that fuses nodes. */
+/** `keptAlive`: tensors that must live until a node although it does not read them, for a device that fuses nodes. */
 export function planLifetimes(
   graph: Graph,
-  held: ReadonlyMap<Node, readonly Tensor[]> = new Map(),
+  keptAlive: ReadonlyMap<Node, readonly Tensor[]> = new Map(),
 ): LifetimePlan {
   const lastUse = new Int32Array(graph.tensors.length).fill(-1);
   const forever = graph.nodes.length;
   graph.nodes.forEach((node, at) => {
     for (const tensor of nodeInputs(node)) lastUse[tensor.id] = at;
-    for (const tensor of held.get(node) ?? []) lastUse[tensor.id] = at;
+    for (const tensor of keptAlive.get(node) ?? []) lastUse[tensor.id] = at;
     const out = nodeOutput(node);
     if (out !== null && lastUse[out.id]! < at) lastUse[out.id] = at;
     // The host fills inputs before the step: nothing may write there earlier.

@@ -80,7 +80,7 @@ class Compiler {
   readonly #layout: StepLayout;
   readonly #sites = new Map<DeviceMemory, Site>();
   readonly #segments: OpenSegment[] = [];
-  #fusions: Fusions = { ofLinear: new Map(), gone: new Set(), held: new Map() };
+  #fusions: Fusions = { ofLinear: new Map(), gone: new Set(), keptAlive: new Map() };
   readonly #placement: Placement;
   /** Memories that a tensor has been carried to. */
   readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
@@ -117,7 +117,7 @@ class Compiler {
         homes[at] === homes[at - 1] &&
         quantisesOnce(ownMatrix(set, node.weight).packed, precisionOf(this.#options, node)),
     );
-    const lifetimes = planLifetimes(graph, this.#fusions.held);
+    const lifetimes = planLifetimes(graph, this.#fusions.keptAlive);
     const scratch = this.#scratch();
     const stepBytes = this.#layout.words * 4;
     const stepAt = this.#allocate(first, stepBytes);

@@ -12,14 +12,14 @@ export interface Fusions {
   /** The nodes that vanish. */
   readonly gone: ReadonlySet<Node>;
   /** Tensors that must live until a node although it does not read them. */
-  readonly held: ReadonlyMap<Node, readonly Tensor[]>;
+  readonly keptAlive: ReadonlyMap<Node, readonly Tensor[]>;
 }
 
 /** `allows`: whether a product, at its place among the nodes, can take its activations from the node before it. */
 export function findFusions(graph: Graph, allows: (node: NodeOf<'linear'>, at: number) => boolean): Fusions {
   const ofLinear = new Map<Node, Source>();
   const gone = new Set<Node>();
-  const held = new Map<Node, Tensor[]>();
+  const keptAlive = new Map<Node, Tensor[]>();
   const reads = new Map<Tensor, number>();
   for (const node of graph.nodes)
     for (const tensor of nodeInputs(node)) reads.set(tensor, (reads.get(tensor) ?? 0) + 1);
@@ -30,7 +30,7 @@ export function findFusions(graph: Graph, allows: (node: NodeOf<'linear'>, at: n
     if (!allows(node, at)) return;
     ofLinear.set(node, before);
     gone.add(before);
-    held.set(node, [before.x]);
+    keptAlive.set(node, [before.x]);
   });
-  return { ofLinear, gone, held };
+  return { ofLinear, gone, keptAlive };
 }

@@ -172,9 +172,9 @@ describe('a norm that goes with a sum', () => {
   function found(build: (ops: Ops, x: Tensor, y: Tensor) => readonly Tensor[]): number {
     const ops = new Ops();
     for (const out of build(ops, ops.input('tokens', 64), ops.input('tokens', 64))) ops.keep(out);
-    const { normOf, sumOf, held } = findFusions(ops.finish());
+    const { normOf, sumOf, keptAlive } = findFusions(ops.finish());
     expect(sumOf.size).toBe(normOf.size);
-    for (const [sum, norm] of normOf) expect(held.get(sum)).toContain(norm.x);
+    for (const [sum, norm] of normOf) expect(keptAlive.get(sum)).toContain(norm.x);
     return normOf.size;
   }
 
@@ -201,10 +201,10 @@ describe('the rotation that attention in segments does itself', () => {
     const angles = ops.input('tokens', dims);
     for (const out of build(ops, x, angles)) ops.keep(out);
     const graph = ops.finish();
-    const { rotationOf, attentionOf, held } = findFusions(graph);
+    const { rotationOf, attentionOf, keptAlive } = findFusions(graph);
     expect(attentionOf.size).toBe(rotationOf.size);
     // What is rotated must be there when attention reads it.
-    for (const [attend, rotation] of rotationOf) expect(held.get(attend)).toContain(rotation.x);
+    for (const [attend, rotation] of rotationOf) expect(keptAlive.get(attend)).toContain(rotation.x);
     return rotationOf.size > 0;
   }
   const rotated = (

@@ -37,7 +37,7 @@ export interface Fusions {
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
-  readonly held: ReadonlyMap<Node, readonly Tensor[]>;
+  readonly keptAlive: ReadonlyMap<Node, readonly Tensor[]>;
 }
 
 export function findFusions(graph: Graph): Fusions {
@@ -55,7 +55,7 @@ export function findFusions(graph: Graph): Fusions {
   };
   const ofLinear = new Map<NodeOf<'linear'>, Fusable>();
   const into = new Map<Node, NodeOf<'linear'>>();
-  const held = new Map<Node, Tensor[]>();
+  const keptAlive = new Map<Node, Tensor[]>();
   const consumers = new Map<Producer, NodeOf<'linear'>>();
   const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
   const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
@@ -66,13 +66,13 @@ export function findFusions(graph: Graph): Fusions {
       const rotation = makers.get(node.qkv);
       if (rotation?.op !== 'rotate' || onlyReader(node.qkv) !== node || !turnsHeads(rotation, node)) return;
       rotationOf.set(node, rotation);
-      held.set(node, [rotation.x]);
+      keptAlive.set(node, [rotation.x]);
     }
     if (node.op === 'add') {
       const before = graph.nodes[at - 1];
       if (before?.op !== 'rms-norm' || onlyReader(before.out) !== node || node.a === node.b) return;
       normOf.set(node, before);
-      held.set(node, [before.x]);
+      keptAlive.set(node, [before.x]);
     }
     // An exact product has kernels of its own, that hand nothing over.
     if (node.op !== 'linear' || node.exact === true) return;
@@ -86,17 +86,17 @@ export function findFusions(graph: Graph): Fusions {
     if (behind?.op === 'rope-append' && behind.queriesOnly !== true) {
       appendOf.set(node, behind);
       productOf.set(behind, node);
-      held.set(behind, [node.x, ...(norm === null ? [] : [norm.x])]);
+      keptAlive.set(behind, [node.x, ...(norm === null ? [] : [norm.x])]);
     }
     if (norm === null && glu === null) return;
     ofLinear.set(node, { norm, glu });
     if (norm !== null) {
       into.set(norm, node);
-      held.set(node, [norm.x]);
+      keptAlive.set(node, [norm.x]);
     }
     if (glu !== null) {
       into.set(glu, node);
-      held.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
+      keptAlive.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
       const reader = onlyReader(glu.out);
       if (reader?.op === 'linear' && reader.exact !== true && reader.x === glu.out)
         consumers.set(node, reader);
@@ -119,7 +119,7 @@ export function findFusions(graph: Graph): Fusions {
     ...rotations,
     ...sums,
     into,
-    held,
+    keptAlive,
   };
 }
 

@@ -125,7 +125,7 @@ export class WebGpuProgram implements Program {
 
     const { allocator } = host;
     const fusions = findFusions(graph);
-    const buffers = new ProgramBuffers(host, limits, planLifetimes(graph, fusions.held));
+    const buffers = new ProgramBuffers(host, limits, planLifetimes(graph, fusions.keptAlive));
     this.#buffers = buffers;
     try {
       this.#staging = new InputStaging(host, buffers, graph);
