@@ -2,7 +2,7 @@
 // is a folder of its own. An empty kernel has 6 KB. Entries are compressed (zstd) and hold more than the code: read them against each other.
 //
 //   node bench/webgpu-step.mjs --shapes llama-8b --rows 8 --short --texts texts.json
-//   node bench/webgpu-code-size.mjs texts.json […] [--match 'dots|attend']
+//   node bench/webgpu-code-size.mjs texts.json […] [--match 'dp4a|attend']
 //
 // Prints the bytes, the characters of WGSL and the label of each. What another driver keeps, and where, is not known: 0 is printed.
 

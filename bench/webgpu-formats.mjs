@@ -148,7 +148,7 @@ for (const job of jobs) {
   if (left() < seconds / 3 && !args.includes('--check')) break;
   const { shape, name, choice } = job;
   const error = await check(job);
-  const good = error < (choice.family === 'dots' ? 1.5e-2 : 3e-3);
+  const good = error < (choice.family === 'dp4a' ? 1.5e-2 : 3e-3);
   if (!good) wrong++;
   job.title = `${shape.n}x${shape.k} ×${shape.rows} ${name}`;
   job.said = `${good ? 'right' : 'WRONG'} (${error.toExponential(1)})`;

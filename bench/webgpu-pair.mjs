@@ -15,7 +15,7 @@ import { codeBytes, metaBytes } from './webgpu-linear.mjs';
 
 const load = (name) => built(`device/webgpu/kernels/${name}.js`);
 const { linearFits, linearKernel } = await load('linear-choice');
-const { dotsPlanes, ruleForLinear } = await load('linear-fast');
+const { dp4aPlanes, ruleForLinear } = await load('linear-fast');
 const { formHanded } = await load('linear-handed');
 
 const left = countdown(Number(option('--seconds', '120')));
@@ -92,16 +92,16 @@ for (const name of option('--shapes', 'llama-8b').split(',')) {
       norm: null,
       glu: null,
     };
-    const planes = dotsPlanes(weight, rows);
+    const planes = dp4aPlanes(weight, rows);
     const nameOf = ({ across, pieces, each, subgroups, splits, chunks }) =>
       [across, pieces, each, subgroups, splits, chunks].join(' ');
     const choicesFor = (shape, sizes) => {
       const rule = ruleForLinear(capabilities, shape);
       const list = sizes.map(([across, pieces, each, subgroups, splits, chunks]) => ({
-        family: 'dots',
+        family: 'dp4a',
         config: { subgroupSize, across, pieces, each, subgroups, splits, chunks, planes, workgroupBytes },
       }));
-      if (rule?.family === 'dots') list.unshift(rule);
+      if (rule?.family === 'dp4a') list.unshift(rule);
       const found = new Map();
       for (const choice of list) {
         const text = nameOf(choice.config);

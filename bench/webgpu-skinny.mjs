@@ -1,12 +1,12 @@
 // Products of 1 to 32 rows, or of more with --rows: every kernel there is for them, checked against float64, then timed side by side.
 // Those of the rules are marked with a star. The sizes of a prompt's gate and up, old and new, in some ten seconds:
 //
-//   node bench/webgpu-few.mjs --rows 512,2048 --layers "llama gate-up" --matrix '[[128,128,64,2,2,1,1,1],[128,128,64,2,4,1,1,1,1],[128,256,32,2,4,1,1,1,1]]'
+//   node bench/webgpu-skinny.mjs --rows 512,2048 --layers "llama gate-up" --matrix '[[128,128,64,2,2,1,1,1],[128,128,64,2,4,1,1,1,1],[128,256,32,2,4,1,1,1,1]]'
 //
-//   node bench/webgpu-few.mjs [--rows 1,2,4,8,16,32] [--layers "llama gate-up,llama down"] [--seconds 200]
-//       [--few '[[64,128,4,1,1]]'] [--held '[[2,1,16,8]]'] [--matrix '[[32,32,128,1,1,4,1,2]]']
+//   node bench/webgpu-skinny.mjs [--rows 1,2,4,8,16,32] [--layers "llama gate-up,llama down"] [--seconds 200]
+//       [--skinny '[[64,128,4,1,1]]'] [--resident '[[2,1,16,8]]'] [--matrix '[[32,32,128,1,1,4,1,2]]']
 //
-// `few` takes [features of a workgroup, columns of a step, subgroups, depth, buffers], `held` [words, parts, features,
+// `skinny` takes [features of a workgroup, columns of a step, subgroups, depth, buffers], `resident` [words, parts, features,
 // weight rows at once],
 // `matrix` [rows and features of a tile, columns of a step, subgroups along rows, features and K, buffers, depth,
 // 1: neighbouring workgroups have the same features]. Needs a build, and a GPU with subgroup matrices for what runs on them. All kernels are compiled
@@ -17,9 +17,9 @@ import { Arena, Bench, capabilitiesOf, openDevice } from './webgpu-harness.mjs';
 import { checkLinear, codeBytes, metaBytes, outWidth, timeLinear } from './webgpu-linear.mjs';
 
 const load = (name) => built(`device/webgpu/kernels/${name}.js`);
-const { fewFits, fewKernel } = await load('linear-few');
-const { heldFits, heldKernel } = await load('linear-held');
-const { chooseFew, chooseGemv, chooseHeld, chooseMatrixGemm } = await load('linear-fast');
+const { skinnyFits, skinnyKernel } = await load('linear-skinny');
+const { residentFits, residentKernel } = await load('linear-resident');
+const { chooseSkinny, chooseGemv, chooseResident, chooseMatrixGemm } = await load('linear-fast');
 const { gemvKernel } = await load('linear-gemv');
 const { matrixGemmKernel } = await load('linear-matrix');
 const { matrixGemmFits } = await load('linear-matrix-plan');
@@ -52,8 +52,8 @@ const capabilities = capabilitiesOf(opened);
 const base = { subgroupSize: features.subgroupSize, workgroupBytes: features.workgroupBytes };
 
 const jobs = [];
-const few = JSON.parse(option('--few', '[]'));
-const held = JSON.parse(option('--held', '[]'));
+const skinny = JSON.parse(option('--skinny', '[]'));
+const resident = JSON.parse(option('--resident', '[]'));
 const matrices = JSON.parse(option('--matrix', '[]'));
 for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
   for (const name of option('--layers', Object.keys(layers).join(',')).split(',')) {
@@ -78,14 +78,14 @@ for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
     const half = { ...s, norm: null, x: 'f16', ...(rows > 16 && s.glu !== null ? { out: 'f16' } : {}) };
     const gemv = rows <= 8 ? chooseGemv(capabilities, s) : null;
     const matrix = rows > 4 && features.f16 ? chooseMatrixGemm(capabilities, half) : null;
-    const chosenHeld = chooseHeld(capabilities, s);
-    const chosenFew = chooseFew(capabilities, s);
+    const chosenResident = chooseResident(capabilities, s);
+    const chosenSkinny = chooseSkinny(capabilities, s);
     if (gemv !== null) add('gemv *', s, gemvKernel(s, gemv));
     const matrixName = ({ bm, bn, bk, sm, sn, sk, buffers, depth, rowsFirst }) =>
       `matrices ${[bm, bn, bk, sm, sn, sk, buffers, depth].join(' ')}${rowsFirst ? ' rows' : ''}`;
     if (matrix !== null) add(`${matrixName(matrix)} *`, half, matrixGemmKernel(half, matrix));
-    if (chosenHeld !== null) add('held *', s, heldKernel(s, chosenHeld));
-    if (chosenFew !== null) add('few *', s, fewKernel(s, chosenFew));
+    if (chosenResident !== null) add('resident *', s, residentKernel(s, chosenResident));
+    if (chosenSkinny !== null) add('skinny *', s, skinnyKernel(s, chosenSkinny));
     const wanted = { m: 16, n: rows > 8 ? 16 : 8, k: 16, component: 'f16', result: 'f32' };
     for (const c of rows > 4 && features.f16 ? matrices : []) {
       const [bm, bn, bk, sm, sn, sk, buffers, depth, first = 0] = c;
@@ -108,15 +108,15 @@ for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
       if (matrixGemmFits(half, config)) add(matrixName(config), half, matrixGemmKernel(half, config));
       else console.log(`${name} ×${rows} ${matrixName(config)}: does not fit`);
     }
-    for (const c of few) {
+    for (const c of skinny) {
       const [bn, bk, subgroups, depth, buffers] = c;
       const config = { ...base, matrix: wanted, bn, bk, subgroups, depth, buffers };
-      if (fewFits(s, config)) add(`few ${c.join(' ')}`, s, fewKernel(s, config));
+      if (skinnyFits(s, config)) add(`skinny ${c.join(' ')}`, s, skinnyKernel(s, config));
     }
-    for (const c of held) {
+    for (const c of resident) {
       const [words, parts, own, together] = c;
       const config = { ...base, words, parts, features: own, together, workgroupThreads: 1024 };
-      if (heldFits(s, config)) add(`held ${c.join(' ')}`, s, heldKernel(s, config));
+      if (residentFits(s, config)) add(`resident ${c.join(' ')}`, s, residentKernel(s, config));
     }
   }
 

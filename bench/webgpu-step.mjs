@@ -2,7 +2,7 @@
 //
 //   node bench/webgpu-step.mjs [--shapes qwen3-0.6b,llama-8b] [--rows 1,8,32] [--prompt 512] [--steps 64] [--json FILE]
 //       [--warm 2.5] [--prefill 0] [--short] [--software] [--toggles skip_validation]
-//       [--context 20000] [--kv f16,affine8,affine4,turbo3.5] [--cold [attend|dots]] [--texts FILE]
+//       [--context 20000] [--kv f16,affine8,affine4,turbo3.5] [--cold [attend|dp4a]] [--texts FILE]
 //
 // With `--context` rows hold so many random K and V, and nothing is prefilled; `--kv` names the formats, one after the other.
 // Weights are random, affine 4-bit in groups of 64. It needs a built checkout; KVANT_DIST names another to compare with. Every case is

@@ -50,9 +50,9 @@ export const choicesOn =
 export const built = (shape: LinearShape, capabilities = LARGE) =>
   linearKernel(capabilities, shape, chooseLinear(capabilities, shape)!);
 
-/** The rules' choice, which is of dots, with other sizes. */
-export function dotsOf(shape: LinearShape, sizes: object): LinearChoice {
+/** The rules' choice, which is dp4a, with other sizes. */
+export function dp4aOf(shape: LinearShape, sizes: object): LinearChoice {
   const rule = ruleForLinear(LARGE, shape);
-  if (rule?.family !== 'dots') throw new Error('dots are wanted');
-  return { family: 'dots', config: { ...rule.config, ...sizes } };
+  if (rule?.family !== 'dp4a') throw new Error('dp4a is wanted');
+  return { family: 'dp4a', config: { ...rule.config, ...sizes } };
 }

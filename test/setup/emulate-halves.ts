@@ -1,5 +1,5 @@
 /**
- * Halves and matrices of them for devices that have neither: the text of the kernel of few rows (linear-few.ts), made for
+ * Halves and matrices of them for devices that have neither: the text of the kernel of few rows (linear-skinny.ts), made for
  * subgroups of ONE thread and matrices of 16 × 16 × 16, is rewritten so that halves are f32 that are rounded where they are
  * packed. What is tested is where things are put and found again.
  */
@@ -8,7 +8,7 @@ import { emulateMatrices } from './emulate-matrices.js';
 
 const SIZE = 16;
 
-export function emulateFew(wgsl: string): string {
+export function emulateSkinny(wgsl: string): string {
   const text = wgsl
     .replace('enable f16;', '')
     .replaceAll('bitcast<vec2<f16>>(', 'unpack2x16float(')

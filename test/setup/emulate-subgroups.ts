@@ -1,6 +1,6 @@
 /**
- * Subgroups of 32 lanes for devices that have narrower ones: the text of a kernel of dots, or of a stage that makes bytes
- * (linear-dots.ts, linear-dots-x.ts), is rewritten so that lanes exchange through workgroup memory. What is exchanged is an integer
+ * Subgroups of 32 lanes for devices that have narrower ones: the text of a dp4a kernel, or of a stage that makes bytes
+ * (linear-dp4a.ts, linear-dp4a-x.ts), is rewritten so that lanes exchange through workgroup memory. What is exchanged is an integer
  * where it is called `total` or `wrong`, and else a float.
  */
 export function emulateSubgroups(wgsl: string): string {

@@ -1,5 +1,5 @@
 /**
- * What attention hands to a product of dots as bytes: the merge of rows that decode leaves those that a launch would make of its
+ * What attention hands to a dp4a product as bytes: the merge of rows that decode leaves those that a launch would make of its
  * f32, bit for bit, as a kernel and in a program; and a step with tiles keeps the launch.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ import { handedBytesStage, leavesBytes } from '../../src/device/webgpu/kernels/a
 import { reduceStage } from '../../src/device/webgpu/kernels/attend-reduce.js';
 import { allRows } from '../../src/device/webgpu/kernels/kv-rows.js';
 import { bytesScratch, HANDED_BYTES } from '../../src/device/webgpu/kernels/linear-bytes.js';
-import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
+import type { Dp4aConfig } from '../../src/device/webgpu/kernels/linear-dp4a-plan.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
 import type { BytesLayout } from '../../src/device/webgpu/shapes.js';
 import { StepPacker } from '../../src/device/webgpu/step-buffer.js';
@@ -203,22 +203,22 @@ describe('bytes that the merge leaves', () => {
 
 describe('bytes of attention in a program', () => {
   const OUT = 192;
-  /** Dots take the product, whatever its size, with two planes of few rows as by the rules. */
-  const sizes: Omit<DotsConfig, 'subgroupSize' | 'workgroupBytes' | 'planes' | 'pieces'> = {
+  /** dp4a takes the product, whatever its size, with two planes of few rows as by the rules. */
+  const sizes: Omit<Dp4aConfig, 'subgroupSize' | 'workgroupBytes' | 'planes' | 'pieces'> = {
     across: 2,
     each: 1,
     subgroups: 4,
     splits: 1,
     chunks: 1,
   };
-  const withDots = (pieces: 1 | 2): Capabilities => ({
+  const withDp4a = (pieces: 1 | 2): Capabilities => ({
     ...plainly,
     tuned: {
       linear: ({ rows }) => {
         if (rows > 8) return undefined;
         const { workgroupBytes, subgroupMaxSize: subgroupSize } = plainly;
         const planes = rows > 2 ? 1 : 2;
-        return { family: 'dots', config: { ...sizes, pieces, planes, subgroupSize, workgroupBytes } };
+        return { family: 'dp4a', config: { ...sizes, pieces, planes, subgroupSize, workgroupBytes } };
       },
       decode: () => undefined,
     },
@@ -226,7 +226,7 @@ describe('bytes of attention in a program', () => {
 
   /** Two of a kind: between attention and product f32 is kept, or nothing is. */
   async function open(c: AttentionCase, pieces: 1 | 2) {
-    Object.assign(device, { capabilities: withDots(pieces) });
+    Object.assign(device, { capabilities: withDp4a(pieces) });
     try {
       const format = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' } as const;
       const { source, values } = randomMatrix(new Random(5), OUT, c.heads * c.headDim, format);

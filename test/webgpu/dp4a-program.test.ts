@@ -1,4 +1,4 @@
-/** A program whose product is large enough for dots of bytes: what lies between their two launches, for every number of rows. */
+/** A program whose product is large enough for dp4a: what lies between their two launches, for every number of rows. */
 import { describe, expect, it } from 'vitest';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
 import { devices, narrowSubgroups } from '../devices/devices.js';
@@ -11,7 +11,7 @@ const here =
   narrowSubgroups.length > 0 ? narrowSubgroups : devices.filter((d) => d.name === 'webgpu default');
 const [HIDDEN, WIDE, MOST] = [512, 16384 * 2, 9];
 
-describe.each(here)('dots in a program on $name', (spec) => {
+describe.each(here)('dp4a in a program on $name', (spec) => {
   it('agree with float64, with 16 bits of x for two rows and 8 for more', async () => {
     await using device = await spec.create();
     const random = new Random(3);
@@ -32,7 +32,7 @@ describe.each(here)('dots in a program on $name', (spec) => {
       async (program) => {
         for (const rows of [1, 2, 3, 8, 5, 9, 1]) {
           const labels = (program as WebGpuProgram).describe(rows, 0);
-          expect(labels.some((label) => label.startsWith('dots'))).toBe(rows <= 8);
+          expect(labels.some((label) => label.startsWith('dp4a'))).toBe(rows <= 8);
           const x = random.normals(rows * HIDDEN);
           program.write(tensors.x, x);
           await program.submit(rowsStep(rows, limits));

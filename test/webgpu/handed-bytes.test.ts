@@ -1,5 +1,5 @@
 /**
- * What a product of dots with a glu hands to the next one as bytes: they are those that a launch would make of its f32, bit for
+ * What a dp4a product with a glu hands to the next one as bytes: they are those that a launch would make of its f32, bit for
  * bit, and two products in a row agree with float64, as kernels and in a program.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -14,7 +14,7 @@ import { Random, worstRow } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { record, rowsStep, withProgram } from '../devices/run.js';
 import { randomMatrix, vectorSource } from '../devices/sources.js';
-import { type DotsSizes, dotsBound, dotsChoice } from '../setup/dots-sizes.js';
+import { type Dp4aSizes, dp4aBound, dp4aChoice } from '../setup/dp4a-sizes.js';
 import { emulateSubgroups } from '../setup/emulate-subgroups.js';
 import { casesOf } from '../setup/every-case.js';
 import { emptyOn, uploadTo, wordsOf } from '../setup/raw-buffers.js';
@@ -24,9 +24,9 @@ import { openTestDevice } from '../setup/swiftshader.js';
 const EPS = 1e-5;
 const HIDDEN = 256;
 /** For subgroups of four. 32 features of a workgroup by values in registers, and by sums that subgroups share. */
-const UP: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 16, splits: 1, chunks: 1, planes: 2 };
-const SHARED: DotsSizes = { ...UP, subgroups: 32, splits: 2, chunks: 0 };
-const DOWN: DotsSizes = { across: 2, pieces: 1, each: 1, subgroups: 4, splits: 1, chunks: 1, planes: 2 };
+const UP: Dp4aSizes = { across: 2, pieces: 1, each: 2, subgroups: 16, splits: 1, chunks: 1, planes: 2 };
+const SHARED: Dp4aSizes = { ...UP, subgroups: 32, splits: 2, chunks: 0 };
+const DOWN: Dp4aSizes = { across: 2, pieces: 1, each: 1, subgroups: 4, splits: 1, chunks: 1, planes: 2 };
 
 interface Case {
   readonly name: string;
@@ -36,8 +36,8 @@ interface Case {
   readonly glu: 'silu' | 'gelu';
   readonly bias: boolean;
   readonly bits: 4 | 8;
-  readonly up: DotsSizes;
-  readonly down: DotsSizes;
+  readonly up: Dp4aSizes;
+  readonly down: Dp4aSizes;
   /** Of subgroups, if not as the device has them. */
   readonly lanes?: 32;
 }
@@ -172,7 +172,7 @@ describe('bytes handed on', () => {
       outStride: HIDDEN,
       residual: true,
     };
-    const choices = [dotsChoice(plainly, c.up, c.lanes), dotsChoice(plainly, c.down, c.lanes)] as const;
+    const choices = [dp4aChoice(plainly, c.up, c.lanes), dp4aChoice(plainly, c.down, c.lanes)] as const;
     expect([linearFits(plainly, up, choices[0]), linearFits(plainly, down, choices[1])]).toEqual([
       true,
       true,
@@ -233,7 +233,7 @@ describe('bytes handed on', () => {
     expect(got.bytes).toEqual(wanted.bytes);
     expect(new Uint32Array(got.terms.buffer)).toEqual(new Uint32Array(wanted.terms.buffer));
     expect(new Uint32Array(together.buffer)).toEqual(new Uint32Array(apart.buffer));
-    expect(worstRow(together, expected, c.rows, HIDDEN)).toBeLessThan(dotsBound(form.planes));
+    expect(worstRow(together, expected, c.rows, HIDDEN)).toBeLessThan(dp4aBound(form.planes));
   });
 
   it('of a row that went wrong say so, and its neighbours are as they were', async () => {
@@ -288,11 +288,11 @@ describe('bytes handed on', () => {
       glu: 'silu',
     };
     const layout = { rows: 2, k: 256, bits: 4, pieces: 1, planes: 1, across: 2, chunkSteps: 4 } as const;
-    const fits = (more: object, sizes: Partial<DotsSizes> = {}): boolean =>
+    const fits = (more: object, sizes: Partial<Dp4aSizes> = {}): boolean =>
       linearFits(
         plainly,
         { ...shape, outHanded: { ...layout, ...more } },
-        dotsChoice(plainly, { ...UP, ...sizes }),
+        dp4aChoice(plainly, { ...UP, ...sizes }),
       );
     expect(fits({})).toBe(true);
     expect(fits({ pieces: 2 })).toBe(false);
@@ -326,19 +326,19 @@ describe('bytes handed on', () => {
         }
         return { x, y: ops.keep(y) };
       });
-    // Dots take both products, whatever their size.
-    const dots: Capabilities = {
+    // dp4a takes both products, whatever their size.
+    const dp4a: Capabilities = {
       ...plainly,
       tuned: {
         linear: ({ glu, rows }) => {
           if (rows > 8) return undefined;
           const planes = rows > 2 ? 1 : 2;
-          return dotsChoice(plainly, { ...(glu === null ? DOWN : UP), planes });
+          return dp4aChoice(plainly, { ...(glu === null ? DOWN : UP), planes });
         },
         decode: () => undefined,
       },
     };
-    Object.assign(device, { capabilities: dots });
+    Object.assign(device, { capabilities: dp4a });
     const run = async (keeps: boolean) => {
       const { graph, tensors } = recorded(keeps);
       return withProgram(device, graph, null, async (program) => {
@@ -361,7 +361,7 @@ describe('bytes handed on', () => {
           .map((label) => label.replace(' to bytes', '')),
       );
       expect(
-        together.labels.filter((label) => label.startsWith('dots-') && label.endsWith(' to bytes')),
+        together.labels.filter((label) => label.startsWith('dp4a-') && label.endsWith(' to bytes')),
       ).toHaveLength(2);
       together.results.forEach((got, i) => {
         const rows = got.length / HIDDEN;

@@ -46,7 +46,7 @@ function glueOf(program: WebGpuProgram, layers: number, tokens: number): string[
     .flatMap(([label, count]) => new Array<string>(Math.floor(count / layers)).fill(label))
     .filter((label) => !/attend|rope-append/.test(label))
     .map((label) =>
-      label.replace(/^(q k v appended, )?(gemv|held|few|dots|matrix)-q4g64-(\d+x\d+)\S*/, '$2 $3'),
+      label.replace(/^(q k v appended, )?(gemv|resident|skinny|dp4a|matrix)-q4g64-(\d+x\d+)\S*/, '$2 $3'),
     );
 }
 
@@ -69,8 +69,8 @@ describe('launches', () => {
 
   it.each([
     [1, 'gemv'],
-    [4, 'held'],
-    [8, 'few'],
+    [4, 'resident'],
+    [8, 'skinny'],
   ])('of %i rows take norms, glus and residuals into four products a layer', (rows, kind) => {
     expect(glue(rows).sort()).toEqual(
       ['1024x2048', '1024x3072', '4096x1024', '6144x1024'].map((size) => `${kind} ${size}`),
@@ -121,11 +121,11 @@ describe('launches of large products', () => {
     expect(glueOf(program, 2, 8).sort()).toEqual(
       [
         'rms-norm to bytes [4096]',
-        'dots 6144x4096',
-        'dots 4096x4096',
+        'dp4a 6144x4096',
+        'dp4a 4096x4096',
         'rms-norm to bytes [4096]',
-        'dots 28672x4096 to bytes',
-        'dots 4096x14336',
+        'dp4a 28672x4096 to bytes',
+        'dp4a 4096x14336',
       ].sort(),
     );
   });
@@ -144,16 +144,16 @@ describe('launches of large products', () => {
     const labels = program.describe(rows, rows).map((label) => label.replace(/-q4g64-(\d+x\d+)-\S+/, ' $1'));
     const layer = (first: readonly string[], last: string): string[] => [
       ...first,
-      'dots 4096x4096 to bytes of a norm',
-      'dots 28672x4096 of sums of squares to bytes',
+      'dp4a 4096x4096 to bytes of a norm',
+      'dp4a 28672x4096 of sums of squares to bytes',
       last,
     ];
-    expect(labels.filter((label) => /^(dots|rms-norm)/.test(label))).toEqual([
-      ...layer(['rms-norm to bytes [4096]', 'dots 6144x4096'], 'dots 4096x14336 to bytes of a norm'),
-      ...layer(['dots 6144x4096 of sums of squares'], 'dots 4096x14336'),
+    expect(labels.filter((label) => /^(dp4a|rms-norm)/.test(label))).toEqual([
+      ...layer(['rms-norm to bytes [4096]', 'dp4a 6144x4096'], 'dp4a 4096x14336 to bytes of a norm'),
+      ...layer(['dp4a 6144x4096 of sums of squares'], 'dp4a 4096x14336'),
       // Of rows that have an output, and the vocabulary.
       'rms-norm to bytes [4096]',
-      'dots 4096x4096',
+      'dp4a 4096x4096',
     ]);
   });
 

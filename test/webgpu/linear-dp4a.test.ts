@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { LinearShape } from '../../src/device/webgpu/kernel.js';
 import { linearFits, linearKernel, linearOrder } from '../../src/device/webgpu/kernels/linear-choice.js';
-import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
+import type { Dp4aConfig } from '../../src/device/webgpu/kernels/linear-dp4a-plan.js';
 import { Random, worstRow } from '../devices/numbers.js';
 import { casesOf, everyCase } from '../setup/every-case.js';
 import { linearInputs } from '../setup/linear-inputs.js';
@@ -25,7 +25,7 @@ const SHAPE: LinearShape = {
   norm: null,
   glu: null,
 };
-type Sizes = Omit<DotsConfig, 'subgroupSize' | 'workgroupBytes'>;
+type Sizes = Omit<Dp4aConfig, 'subgroupSize' | 'workgroupBytes'>;
 const SIZES: Sizes = { across: 4, pieces: 1, each: 2, subgroups: 2, splits: 1, chunks: 1, planes: 2 };
 
 interface Case {
@@ -105,7 +105,7 @@ const f16Of = (bits: number): number => {
   return bits & 0x8000 ? -size : size;
 };
 
-describe('products of a few rows by dots of bytes', () => {
+describe('products of a few rows by dp4a', () => {
   let device: WebGpuDevice;
   let raw: GPUDevice;
   beforeAll(async () => {
@@ -116,7 +116,7 @@ describe('products of a few rows by dots of bytes', () => {
   });
   const choiceOf = (sizes: Partial<Sizes>) => {
     const { subgroupMaxSize: subgroupSize, workgroupBytes } = device.capabilities;
-    return { family: 'dots', config: { ...SIZES, ...sizes, subgroupSize, workgroupBytes } } as const;
+    return { family: 'dp4a', config: { ...SIZES, ...sizes, subgroupSize, workgroupBytes } } as const;
   };
 
   it.each(CASES)('$name', async ({ shape: wanted = {}, sizes = {}, given }) => {

@@ -1,5 +1,5 @@
 /**
- * A norm between two products of dots, without a launch of its own: the first leaves its result as ever, bit for bit, and bytes of it
+ * A norm between two dp4a products, without a launch of its own: the first leaves its result as ever, bit for bit, and bytes of it
  * with sums of squares; what the second makes of those agrees with float64, as kernels and in a program.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -7,8 +7,8 @@ import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { Capabilities, LinearShape } from '../../src/device/webgpu/kernel.js';
 import { HANDED_BYTES } from '../../src/device/webgpu/kernels/linear-bytes.js';
 import { gemvSpec, linearFits, linearKernel } from '../../src/device/webgpu/kernels/linear-choice.js';
-import { dotsLayout } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
-import { bytesStage } from '../../src/device/webgpu/kernels/linear-dots-x.js';
+import { dp4aLayout } from '../../src/device/webgpu/kernels/linear-dp4a-plan.js';
+import { bytesStage } from '../../src/device/webgpu/kernels/linear-dp4a-x.js';
 import { normHanded } from '../../src/device/webgpu/kernels/linear-handed.js';
 import type { GpuMatrix } from '../../src/device/webgpu/matrix.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
@@ -17,7 +17,7 @@ import { Random, worstRow } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { record, rowsStep, withProgram } from '../devices/run.js';
 import { randomMatrix, vectorSource } from '../devices/sources.js';
-import { type DotsSizes, dotsBound, dotsChoice } from '../setup/dots-sizes.js';
+import { type Dp4aSizes, dp4aBound, dp4aChoice } from '../setup/dp4a-sizes.js';
 import { emulateSubgroups } from '../setup/emulate-subgroups.js';
 import { casesOf } from '../setup/every-case.js';
 import { emptyOn, uploadTo } from '../setup/raw-buffers.js';
@@ -27,9 +27,9 @@ import { openTestDevice } from '../setup/swiftshader.js';
 const EPS = 1e-5;
 const INNER = 512;
 /** For subgroups of four. 32 features of a workgroup, by values in registers and by sums that subgroups share. */
-const ALONE: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 8, splits: 1, chunks: 1, planes: 2 };
-const SHARED: DotsSizes = { ...ALONE, subgroups: 16, splits: 2, chunks: 0 };
-const CONSUMER: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 4, splits: 1, chunks: 0, planes: 2 };
+const ALONE: Dp4aSizes = { across: 2, pieces: 1, each: 2, subgroups: 8, splits: 1, chunks: 1, planes: 2 };
+const SHARED: Dp4aSizes = { ...ALONE, subgroups: 16, splits: 2, chunks: 0 };
+const CONSUMER: Dp4aSizes = { across: 2, pieces: 1, each: 2, subgroups: 4, splits: 1, chunks: 0, planes: 2 };
 
 interface Case {
   readonly name: string;
@@ -39,8 +39,8 @@ interface Case {
   readonly glu: 'silu' | null;
   /** Of the second product. */
   readonly bias: boolean;
-  readonly producer: DotsSizes;
-  readonly consumer: DotsSizes;
+  readonly producer: Dp4aSizes;
+  readonly consumer: Dp4aSizes;
   /** Of subgroups, if not as the device has them. */
   readonly lanes?: 32;
 }
@@ -153,8 +153,8 @@ describe('bytes handed on through a norm', () => {
       glu,
     };
     const choices = [
-      dotsChoice(plainly, c.producer, c.lanes),
-      dotsChoice(plainly, c.consumer, c.lanes),
+      dp4aChoice(plainly, c.producer, c.lanes),
+      dp4aChoice(plainly, c.consumer, c.lanes),
     ] as const;
     const form = normHanded(plainly, producer, consumer, (shape) => choices[shape === producer ? 0 : 1]);
     if (form === null || form === 'halves') throw new Error(`${c.name} hands no bytes on`);
@@ -169,7 +169,7 @@ describe('bytes handed on through a norm', () => {
       residual.fill(0, 2 * hidden, 3 * hidden);
     }
     for (const [at, value] of poisoned) residual[at] = value;
-    const layout = dotsLayout(gemvSpec(producer), choices[0].config);
+    const layout = dp4aLayout(gemvSpec(producer), choices[0].config);
     const handed = {
       [HANDED_BYTES.bytes]: emptyOn(raw, rows * INNER * layout.planes),
       [HANDED_BYTES.terms]: emptyOn(raw, ((rows * INNER) / (32 * layout.pieces)) * 8),
@@ -233,7 +233,7 @@ describe('bytes handed on through a norm', () => {
         all.slice(row * features, (row + 1) * features);
       const own = of(results);
       expect(worstRow(own, of(expected), 1, features), `row ${row}`).toBeLessThan(
-        dotsBound(c.consumer.planes) + dotsBound(c.producer.planes),
+        dp4aBound(c.consumer.planes) + dp4aBound(c.producer.planes),
       );
     }
   });
@@ -271,14 +271,14 @@ describe('bytes handed on through a norm', () => {
     };
     const fits = (
       bytes: object,
-      sizes: Partial<DotsSizes> = {},
+      sizes: Partial<Dp4aSizes> = {},
       more: Partial<LinearShape> = {},
     ): boolean => {
       const form = { bytes: { ...layout, ...bytes }, tiles: 8 };
       return linearFits(
         plainly,
         { ...shape, ...more, outNorm: { eps: EPS, form } },
-        dotsChoice(plainly, { ...ALONE, ...sizes }, 4),
+        dp4aChoice(plainly, { ...ALONE, ...sizes }, 4),
       );
     };
     expect(fits({})).toBe(true);
@@ -312,19 +312,19 @@ describe('bytes handed on through a norm', () => {
         y = ops.linear(ops.glu(ops.linear(ops.rmsNorm(y, norm, EPS), wide), 'silu'), narrow, y);
       return { x, y: ops.keep(y) };
     });
-    const dots: Capabilities = {
+    const dp4a: Capabilities = {
       ...plainly,
       tuned: {
         linear: ({ glu, rows }) => {
           if (rows > 8) return undefined;
           const planes = rows > 2 ? 1 : 2;
           // Gate and up leave whole pieces too.
-          return dotsChoice(plainly, { ...(glu === null ? SHARED : { ...ALONE, subgroups: 16 }), planes });
+          return dp4aChoice(plainly, { ...(glu === null ? SHARED : { ...ALONE, subgroups: 16 }), planes });
         },
         decode: () => undefined,
       },
     };
-    Object.assign(device, { capabilities: dots });
+    Object.assign(device, { capabilities: dp4a });
     try {
       const results = await withProgram(device, graph, null, async (program) => {
         const labels = (program as WebGpuProgram).describe(4, 0);

@@ -133,7 +133,7 @@ export type Handed = 'halves' | BytesLayout;
 
 /**
  * In what form a result goes through a norm to the product behind that: as halves, normed; or as bytes of it times the weights of the
- * norm, with so many sums of squares of each row, by which that product norms what it makes (kernels/linear-dots-norm.ts).
+ * norm, with so many sums of squares of each row, by which that product norms what it makes (kernels/linear-dp4a-norm.ts).
  */
 export type NormHanded = 'halves' | { readonly bytes: BytesLayout; readonly tiles: number };
 

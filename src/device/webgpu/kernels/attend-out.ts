@@ -2,7 +2,7 @@
  * Where the kernels that end attention leave a row: as f32 in `out`, or, for a product that multiplies halves, as the halves
  * that a launch of their own would make of it (linear-halves.ts). Places are the same, and the bits.
  *
- * For a product of dots, the merge of rows that decode leaves the bytes that a launch would make (linear-bytes.ts). Kernels of
+ * For a dp4a product, the merge of rows that decode leaves the bytes that a launch would make (linear-bytes.ts). Kernels of
  * tiles do not: a step that has some keeps the launch, of all its rows.
  */
 
@@ -11,7 +11,7 @@ import type { Binding, LinearShape, Stage } from '../kernel.js';
 import type { BytesLayout } from '../shapes.js';
 import type { AttendShape } from './attend.js';
 import { BYTES_TEXT, HANDED_BYTES, unitsOf, unitsText, unitValues } from './linear-bytes.js';
-import { bytesStage } from './linear-dots-x.js';
+import { bytesStage } from './linear-dp4a-x.js';
 import { HANDED } from './linear-halves.js';
 import { HALVES_TEXT } from './linear-spec.js';
 

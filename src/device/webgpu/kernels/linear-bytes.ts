@@ -1,5 +1,5 @@
 /**
- * Numbers as bytes for linear-dots.ts, and where they lie.
+ * Numbers as bytes for linear-dp4a.ts, and where they lie.
  *
  * Every `32 · pieces` columns of a row have a scale of their own. One plane holds `round(127 · x / most)`. Two planes hold
  * integers of 16 bits, `256 · high + low`. Beside the scale stands the scaled sum of the integers, which a weight's bias

@@ -7,17 +7,17 @@ import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, LinearShape, MatrixConfig, NormHanded, Stage } from '../kernel.js';
 import type { BytesLayout, RopeAppendShape } from '../shapes.js';
 import { bytesScratch, HANDED_BYTES, NORMED_BYTES, OWN_BYTES } from './linear-bytes.js';
-import { dotsKernel, dotsRoles } from './linear-dots.js';
-import { SQUARES } from './linear-dots-norm.js';
-import { type DotsConfig, type DotsEnds, dotsFits, dotsLayout, dotsOrder } from './linear-dots-plan.js';
-import { bytesStage } from './linear-dots-x.js';
-import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
+import { dp4aKernel, dp4aRoles } from './linear-dp4a.js';
+import { SQUARES } from './linear-dp4a-norm.js';
+import { type Dp4aConfig, type Dp4aEnds, dp4aFits, dp4aLayout, dp4aOrder } from './linear-dp4a-plan.js';
+import { bytesStage } from './linear-dp4a-x.js';
 import { gemvKernel } from './linear-gemv.js';
 import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
 import { HALVES, HANDED, halvesBytes, halvesStage, MOST_ROWS } from './linear-halves.js';
-import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { matrixGemmKernel } from './linear-matrix.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
+import { type ResidentConfig, residentFits, residentKernel, residentOrder } from './linear-resident.js';
+import { type SkinnyConfig, skinnyFits, skinnyKernel, skinnyOrder } from './linear-skinny.js';
 import {
   leavesSlices,
   normedSlicesStage,
@@ -30,18 +30,18 @@ import {
 import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
 
 export type LinearChoice =
-  | { readonly family: 'held'; readonly config: HeldConfig }
-  | { readonly family: 'few'; readonly config: FewConfig }
-  | { readonly family: 'dots'; readonly config: DotsConfig }
+  | { readonly family: 'resident'; readonly config: ResidentConfig }
+  | { readonly family: 'skinny'; readonly config: SkinnyConfig }
+  | { readonly family: 'dp4a'; readonly config: Dp4aConfig }
   | { readonly family: 'gemv'; readonly config: GemvConfig }
   | { readonly family: 'matrices'; readonly config: MatrixGemmConfig };
 
 /** All families: what a choice names is found among the variants of the registry. */
 const FAMILIES: Readonly<Record<LinearChoice['family'], true>> = {
-  held: true,
-  few: true,
+  resident: true,
+  skinny: true,
   gemv: true,
-  dots: true,
+  dp4a: true,
   matrices: true,
 };
 export const LINEAR_FAMILIES = Object.keys(FAMILIES) as readonly LinearChoice['family'][];
@@ -79,7 +79,7 @@ export function specOf(shape: LinearShape): LinearSpec {
   };
 }
 
-/** A GEMV, or the kernel of few rows, computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
+/** A GEMV, or the skinny kernel, computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
 export function gemvSpec(shape: LinearShape): LinearSpec {
   const { rowKind: _, ...spec } = specOf(shape);
   return spec;
@@ -116,12 +116,12 @@ export function linearName({ family, config: c }: LinearChoice): string {
   switch (family) {
     case 'gemv':
       return `gemv s${c.subgroups} r${c.rowsPerSubgroup} k${c.splits} b${c.workgroupBytes}`;
-    case 'held':
-      return `held w${c.words} p${c.parts} f${c.features} r${c.together}`;
-    case 'few':
-      return `few t${c.bn}x${c.bk} s${c.subgroups} d${c.depth} b${c.buffers} n${c.matrix.n}`;
-    case 'dots':
-      return `dots l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
+    case 'resident':
+      return `resident w${c.words} p${c.parts} f${c.features} r${c.together}`;
+    case 'skinny':
+      return `skinny t${c.bn}x${c.bk} s${c.subgroups} d${c.depth} b${c.buffers} n${c.matrix.n}`;
+    case 'dp4a':
+      return `dp4a l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
     case 'matrices':
       return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}${c.paired ? ' p' : ''}${c.slices === undefined ? '' : ` z${c.slices}`}`;
   }
@@ -133,7 +133,7 @@ function leftBytes({ outHanded = null, outNorm = null }: LinearShape): BytesLayo
   return outHanded === 'halves' ? null : outHanded;
 }
 
-function dotsEnds(shape: LinearShape): DotsEnds {
+function dp4aEnds(shape: LinearShape): Dp4aEnds {
   const { outNorm = null, xNormed = null } = shape;
   return {
     left: leftBytes(shape),
@@ -153,27 +153,27 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
   const { family, config } = choice;
   if (config.workgroupBytes > workgroupBytes) return false;
   if (shape.append !== undefined && family !== 'gemv') return false;
-  if (leftBytes(shape) !== null && family !== 'dots') return false;
+  if (leftBytes(shape) !== null && family !== 'dp4a') return false;
   if (shape.outHanded === 'halves' && family !== 'matrices') return false;
   if ((shape.outNorm?.form === 'halves' || shape.outSliced === true) && family !== 'matrices') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
-    case 'held':
-      return config.workgroupThreads <= workgroupThreads && heldFits(gemvSpec(shape), config);
-    case 'few':
+    case 'resident':
+      return config.workgroupThreads <= workgroupThreads && residentFits(gemvSpec(shape), config);
+    case 'skinny':
       return (
         capabilities.f16 &&
         config.subgroups * config.subgroupSize <= workgroupThreads &&
-        fewFits(gemvSpec(shape), config)
+        skinnyFits(gemvSpec(shape), config)
       );
-    case 'dots':
+    case 'dp4a':
       return (
         capabilities.packedDots &&
         config.subgroups * config.subgroupSize <= workgroupThreads &&
-        dotsFits(gemvSpec(shape), config, dotsEnds(shape)) &&
+        dp4aFits(gemvSpec(shape), config, dp4aEnds(shape)) &&
         (shape.outNorm == null ||
-          dotsRoles(gemvSpec(shape), dotsEnds(shape)).bindings.length <= capabilities.storageBuffers)
+          dp4aRoles(gemvSpec(shape), dp4aEnds(shape)).bindings.length <= capabilities.storageBuffers)
       );
     case 'matrices':
       return (
@@ -201,12 +201,12 @@ export function linearOrder(capabilities: Capabilities, shape: LinearShape, choi
   switch (family) {
     case 'gemv':
       return `gemv ${gemvOrder(gemvSpec(shape), config)}`;
-    case 'held':
-      return `held ${heldOrder(config)}`;
-    case 'few':
-      return `few ${fewOrder(config)}`;
-    case 'dots':
-      return `dots ${dotsOrder(config)}`;
+    case 'resident':
+      return `resident ${residentOrder(config)}`;
+    case 'skinny':
+      return `skinny ${skinnyOrder(config)}`;
+    case 'dp4a':
+      return `dp4a ${dp4aOrder(config)}`;
     case 'matrices':
       return `matrix ${matrixGemmOrder(gemmSpec(capabilities, shape), config)}`;
   }
@@ -234,21 +234,21 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   const spec = gemvSpec(shape);
   const { rowKind, xHanded = null, outHanded = null, outNorm = null, xNormed = null } = shape;
   return once(capabilities, { spec, ...choice, rowKind, xHanded, outHanded, outNorm, xNormed }, () =>
-    choice.family === 'dots'
-      ? dotsOf(capabilities, shape, choice.config)
+    choice.family === 'dp4a'
+      ? dp4aOf(capabilities, shape, choice.config)
       : kernelOf(shape, decodeKernel(spec, choice), 1, 0),
   );
 }
 
-/** The product of dots, and the launch that makes bytes of its x where nobody left them. */
-function dotsOf(capabilities: Capabilities, shape: LinearShape, config: DotsConfig): Kernel {
+/** The dp4a product, and the launch that makes bytes of its x where nobody left them. */
+function dp4aOf(capabilities: Capabilities, shape: LinearShape, config: Dp4aConfig): Kernel {
   const spec = gemvSpec(shape);
-  const layout = dotsLayout(spec, config);
-  const ends = dotsEnds(shape);
+  const layout = dp4aLayout(spec, config);
+  const ends = dp4aEnds(shape);
   const { left, leftNormed, xTiles } = ends;
   const given = shape.xHanded != null;
   const roles = given ? HANDED_BYTES : OWN_BYTES;
-  const product = kernelOf(shape, dotsKernel(spec, config, ends), 1, 0);
+  const product = kernelOf(shape, dp4aKernel(spec, config, ends), 1, 0);
   const reading = renamed({
     [OWN_BYTES.bytes]: roles.bytes,
     [OWN_BYTES.terms]: roles.terms,
@@ -295,15 +295,15 @@ export function gemmOf(
 /** Kernels that compute all rows of a bucket at once. */
 function decodeKernel(
   spec: LinearSpec,
-  { family, config }: Exclude<LinearChoice, { family: 'matrices' | 'dots' }>,
+  { family, config }: Exclude<LinearChoice, { family: 'matrices' | 'dp4a' }>,
 ): LinearKernel {
   switch (family) {
     case 'gemv':
       return gemvKernel(spec, config);
-    case 'held':
-      return heldKernel(spec, config);
-    case 'few':
-      return fewKernel(spec, config);
+    case 'resident':
+      return residentKernel(spec, config);
+    case 'skinny':
+      return skinnyKernel(spec, config);
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * A norm between two products of dots, without a launch of its own. The first leaves its outputs times the weights of the norm
+ * A norm between two dp4a products, without a launch of its own. The first leaves its outputs times the weights of the norm
  * as bytes, which have a scale for every piece anyway, and the sums of their squares, one for each of its workgroups and rows. The
  * second reads the bytes, and divides what it made by the root of the mean square, which stands before all of it. That
  * rounds where the launch would have, by as much; only sums of squares are taken in another order.

@@ -1,14 +1,14 @@
-/** Products of dots (linear-dots.ts): their sizes, for which shapes there is one, and what they do for their neighbours. */
+/** dp4a products (linear-dp4a.ts): their sizes, for which shapes there is one, and what they do for their neighbours. */
 
 import type { BytesLayout } from '../shapes.js';
 import type { ShardLayout } from '../weights-layout.js';
 import { groupCols } from './group-scales.js';
 import { unitsOf, vectorsOf } from './linear-bytes.js';
-import { inverseBytes } from './linear-dots-norm.js';
+import { inverseBytes } from './linear-dp4a-norm.js';
 import { type LinearSpec, outCols } from './linear-spec.js';
 import { TABLE_BYTES } from './table-numbers.js';
 
-export interface DotsConfig {
+export interface Dp4aConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
   readonly subgroupSize: number;
   /** Lanes side by side along K: a power of two. */
@@ -27,7 +27,7 @@ export interface DotsConfig {
   readonly workgroupBytes: number;
 }
 
-export interface DotsPlan {
+export interface Dp4aPlan {
   /** What it wants x as. */
   readonly x: BytesLayout;
   /** Turns of a subgroup along K, and of a chunk. */
@@ -40,8 +40,8 @@ export interface DotsPlan {
   readonly bytes: number;
 }
 
-/** What a product of dots does for its neighbours, beside its own work. */
-export interface DotsEnds {
+/** What a dp4a product does for its neighbours, beside its own work. */
+export interface Dp4aEnds {
   /** What the next product wants the result as, or null where it is f32. */
   readonly left: BytesLayout | null;
   /** It is behind a norm: the result is left as f32 and, times the weights of the norm, as `left` says. */
@@ -49,7 +49,7 @@ export interface DotsEnds {
   /** x is such a result, with so many sums of squares a row; 0: it is not. */
   readonly xTiles: number;
 }
-export const NO_ENDS: DotsEnds = { left: null, leftNormed: false, xTiles: 0 };
+export const NO_ENDS: Dp4aEnds = { left: null, leftNormed: false, xTiles: 0 };
 
 /** Codes that are bytes after one `and`, with one scale and bias for 32 columns or more; and those of tables. */
 function hasBytes(
@@ -59,7 +59,7 @@ function hasBytes(
 }
 
 /** Null where sizes do not divide. */
-export function planDots(spec: LinearSpec, c: DotsConfig, { left, xTiles }: DotsEnds): DotsPlan | null {
+export function planDp4a(spec: LinearSpec, c: Dp4aConfig, { left, xTiles }: Dp4aEnds): Dp4aPlan | null {
   const { weight, rows, k } = spec;
   if (!hasBytes(weight)) return null;
   const { across, pieces, planes, each, subgroups, splits, chunks, subgroupSize: lanes } = c;
@@ -92,7 +92,7 @@ export function planDots(spec: LinearSpec, c: DotsConfig, { left, xTiles }: Dots
 const MOST_ROWS = 16;
 
 /** Whether the kernel exists for this spec, and can leave the result as bytes where that is wanted. */
-export function dotsFits(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_ENDS): boolean {
+export function dp4aFits(spec: LinearSpec, c: Dp4aConfig, ends: Dp4aEnds = NO_ENDS): boolean {
   const { left, leftNormed } = ends;
   const { weight, rows, k } = spec;
   if (!hasBytes(weight) || (weight.kind === 'affine' && weight.meta === 'f32')) return false;
@@ -103,7 +103,7 @@ export function dotsFits(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_EN
   if (!powers || c.across > c.subgroupSize || c.subgroups % c.splits !== 0) return false;
   const group = groupCols(weight);
   if (Math.max(32, group) % (32 * c.pieces) !== 0 || k % group !== 0 || spec.xStride % 4 !== 0) return false;
-  const plan = planDots(spec, c, ends);
+  const plan = planDp4a(spec, c, ends);
   if (plan === null || rows < 1 || rows > MOST_ROWS || plan.bytes > c.workgroupBytes) return false;
   if (left === null) return true;
   if (left.rows !== rows || left.k !== outCols(spec) || spec.outOffset !== 0) return false;
@@ -120,31 +120,31 @@ export function dotsFits(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_EN
 }
 
 /** What its sums depend on: which columns a lane has, in which turn, and to what x was rounded. */
-export function dotsOrder({ across, pieces, splits, planes }: DotsConfig): string {
+export function dp4aOrder({ across, pieces, splits, planes }: Dp4aConfig): string {
   return `l${across} p${pieces} k${splits} q${planes}`;
 }
 
 /** The bytes that the product reads in place of x. */
-export function dotsLayout(spec: LinearSpec, c: DotsConfig): BytesLayout {
+export function dp4aLayout(spec: LinearSpec, c: Dp4aConfig): BytesLayout {
   return wholePlan(spec, c).x;
 }
 
 /** Sums of squares of a row that it leaves for a norm. */
-export function dotsTiles(spec: LinearSpec, c: DotsConfig): number {
+export function dp4aTiles(spec: LinearSpec, c: Dp4aConfig): number {
   return Math.ceil(outCols(spec) / wholePlan(spec, c).ownFeatures);
 }
 
-function wholePlan(spec: LinearSpec, c: DotsConfig): DotsPlan {
-  const plan = planDots(spec, c, NO_ENDS);
-  if (plan === null) throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
+function wholePlan(spec: LinearSpec, c: Dp4aConfig): Dp4aPlan {
+  const plan = planDp4a(spec, c, NO_ENDS);
+  if (plan === null) throw new RangeError(`no dp4a kernel for ${spec.n} × ${spec.k}`);
   return plan;
 }
 
 /** Threads that make bytes of a workgroup's outputs of a row. */
 export function threadsOf(
-  { ownFeatures }: DotsPlan,
+  { ownFeatures }: Dp4aPlan,
   left: BytesLayout,
-  { subgroupSize }: DotsConfig,
+  { subgroupSize }: Dp4aConfig,
 ): number {
   return ownFeatures / 8 / unitsOf(left, subgroupSize).own;
 }

@@ -1,5 +1,5 @@
 /**
- * x as bytes for linear-dots.ts (linear-bytes.ts): once for all workgroups of the product, which would each make them anew.
+ * x as bytes for linear-dp4a.ts (linear-bytes.ts): once for all workgroups of the product, which would each make them anew.
  */
 
 import type { LinearShape, Stage } from '../kernel.js';

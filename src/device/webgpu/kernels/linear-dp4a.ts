@@ -1,6 +1,6 @@
 /**
  * Products of a few rows on `dot4I8Packed`: four multiply-adds an instruction, on codes that are bytes after one `and`,
- * and on x made bytes by a stage before (linear-dots-x.ts). On GPUs whose packed halves gain nothing that is twice what
+ * and on x made bytes by a stage before (linear-dp4a-x.ts). On GPUs whose packed halves gain nothing that is twice what
  * floats can do; and x takes a quarter of the workgroup memory, so that more workgroups wait for loads at a time.
  *
  * `across` lanes stand side by side along K, and the others of a subgroup on further weight rows; a lane takes `pieces`
@@ -17,9 +17,9 @@
  * up to 2⁻⁸ of it, some 0.5 % of a product in the norm, where codes of 4 bits have rounded the weight by ten times that;
  * the rules (linear-fast.ts) ask for it there alone.
  *
- * Where the next product is of dots too, and a workgroup makes whole pieces of what that one reads, the result may be left as
+ * Where the next product is of dp4a too, and a workgroup makes whole pieces of what that one reads, the result may be left as
  * its bytes: values go through workgroup memory and are made bytes as the stage before would make them, bit for bit. Where a norm stands
- * between them, the result is left both ways (linear-dots-norm.ts).
+ * between them, the result is left both ways (linear-dp4a-norm.ts).
  *
  * What was tried: docs/lab/2026-11-22-products-of-few-rows.md.
  */
@@ -37,15 +37,15 @@ import {
   unitValues,
   vectorsOf,
 } from './linear-bytes.js';
-import { inverseText, SQUARES, squaresText } from './linear-dots-norm.js';
+import { inverseText, SQUARES, squaresText } from './linear-dp4a-norm.js';
 import {
-  type DotsConfig,
-  type DotsEnds,
-  dotsFits,
+  type Dp4aConfig,
+  type Dp4aEnds,
+  dp4aFits,
   NO_ENDS,
-  planDots,
+  planDp4a,
   threadsOf,
-} from './linear-dots-plan.js';
+} from './linear-dp4a-plan.js';
 import {
   declareBindings,
   ERF_TEXT,
@@ -76,9 +76,9 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** What the product binds, in order, and what of that it writes. */
-export function dotsRoles(
+export function dp4aRoles(
   { bias, residual }: Pick<LinearSpec, 'bias' | 'residual'>,
-  { left, leftNormed, xTiles }: DotsEnds,
+  { left, leftNormed, xTiles }: Dp4aEnds,
 ): { readonly bindings: readonly string[]; readonly writes: readonly string[] } {
   const writes: string[] = [];
   if (left === null || leftNormed) writes.push('out');
@@ -93,11 +93,11 @@ export function dotsRoles(
 }
 
 /** The product. The norm of the spec is in the bytes already, all of it or its weights. */
-export function dotsKernel(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_ENDS): KernelText {
+export function dp4aKernel(spec: LinearSpec, c: Dp4aConfig, ends: Dp4aEnds = NO_ENDS): KernelText {
   const { left, leftNormed, xTiles } = ends;
-  const plan = planDots(spec, c, ends);
-  if (plan === null || !dotsFits(spec, c, ends) || spec.weight.kind === 'float')
-    throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
+  const plan = planDp4a(spec, c, ends);
+  if (plan === null || !dp4aFits(spec, c, ends) || spec.weight.kind === 'float')
+    throw new RangeError(`no dp4a kernel for ${spec.n} × ${spec.k}`);
   const { rows, n, k } = spec;
   const weight = spec.weight;
   const groups = groupScales(weight, `${k / 32}u`);
@@ -122,7 +122,7 @@ export function dotsKernel(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const { bindings, writes } = dotsRoles(spec, ends);
+  const { bindings, writes } = dp4aRoles(spec, ends);
   emit(`enable subgroups;
 ${declareBindings(bindings, writes, TYPES)}`);
   if (chunks > 0)
@@ -373,7 +373,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
   const tiles = Math.ceil(features / ownFeatures);
   const wide = Math.min(tiles, 32768);
   return {
-    label: `dots-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}${xTiles === 0 ? '' : ' of sums of squares'}${left === null ? '' : leftNormed ? ' to bytes of a norm' : ' to bytes'}`,
+    label: `dp4a-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}${xTiles === 0 ? '' : ' of sums of squares'}${left === null ? '' : leftNormed ? ' to bytes of a norm' : ' to bytes'}`,
     wgsl: lines.join('\n'),
     bindings,
     writes,

@@ -27,7 +27,7 @@ const nameFor = (capabilities: Capabilities, shape: LinearShape): string | undef
 describe('linear on a large GPU', () => {
   it('has a kernel of its own for one row, a few, some more and many, each with the norm folded in', () => {
     const names = [1, 2, 4, 5, 8, 17, 512].map((rows) => nameFor(LARGE, shapeOf(rows, 4096, 2048)));
-    expect(names).toEqual(['gemv', 'held', 'held', 'few', 'few', 'matrices', 'matrices']);
+    expect(names).toEqual(['gemv', 'resident', 'resident', 'skinny', 'skinny', 'matrices', 'matrices']);
   });
 
   it('adds up in one order for any number of rows where a program wants that', () => {
@@ -56,12 +56,12 @@ describe('linear on a large GPU', () => {
         }
   });
 
-  it('takes dots of bytes for up to 8 rows where a weight is large', () => {
+  it('takes dp4a for up to 8 rows where a weight is large', () => {
     const shapes = [1, 2, 3, 8].map((rows) => shapeOf(rows, 28672, 4096));
-    expect(shapes.map((shape) => nameFor(LARGE, shape))).toEqual(['dots', 'dots', 'dots', 'dots']);
+    expect(shapes.map((shape) => nameFor(LARGE, shape))).toEqual(['dp4a', 'dp4a', 'dp4a', 'dp4a']);
     expect(nameFor(LARGE, shapeOf(9, 28672, 4096))).toBe('matrices');
     expect(nameFor(LARGE, shapeOf(1))).toBe('gemv');
-    expect(nameFor(LARGE, shapeOf(2))).toBe('dots');
+    expect(nameFor(LARGE, shapeOf(2))).toBe('dp4a');
     for (const rows of [2, 4, 8]) {
       const long = { ...shapeOf(rows, 4096, 14336), norm: null, residual: true };
       const { stages, scratch } = chooseVariant(linearVariants, LARGE, long)!.build(LARGE, long);
@@ -75,13 +75,13 @@ describe('linear on a large GPU', () => {
     expect(nameFor(LARGE, { ...shapeOf(1, 4096, 14336), norm: null, residual: true })).toBe('gemv');
     const bytes = { kind: 'affine', bits: 8, groupSize: 64, meta: 'f16' } as const;
     const fine = { ...shapeOf(8, 28672, 4096), weight: bytes };
-    expect(nameFor(LARGE, fine)).toBe('few');
+    expect(nameFor(LARGE, fine)).toBe('skinny');
   });
 
-  it('has sizes of their own for the dots of eight rows with a glu', () => {
+  it('has sizes of their own for dp4a of eight rows with a glu', () => {
     const sizesOf = (shape: LinearShape): number[] => {
       const rule = ruleForLinear(LARGE, shape);
-      if (rule?.family !== 'dots') throw new Error(rule?.family);
+      if (rule?.family !== 'dp4a') throw new Error(rule?.family);
       const { across, pieces, each, subgroups, splits, chunks } = rule.config;
       return [across, pieces, each, subgroups, splits, chunks];
     };
@@ -93,7 +93,7 @@ describe('linear on a large GPU', () => {
   it('shares a long K among subgroups whatever its length', () => {
     const alongOf = (k: number, rows = 8): readonly number[] => {
       const rule = ruleForLinear(LARGE, { ...shapeOf(rows, 2560, k), norm: null, residual: true });
-      if (rule?.family !== 'dots') throw new Error(rule?.family);
+      if (rule?.family !== 'dp4a') throw new Error(rule?.family);
       return [rule.config.subgroups, rule.config.splits];
     };
     expect([8192, 9216, 14336, 17_408].map((k) => alongOf(k))).toEqual([
@@ -104,7 +104,7 @@ describe('linear on a large GPU', () => {
     ]);
     // 37 · 512: no more subgroups than four, which five rows and more leave to matrices.
     expect(alongOf(18_944, 4)).toEqual([4, 4]);
-    expect(nameFor(LARGE, { ...shapeOf(8, 3584, 18_944), norm: null, residual: true })).toBe('few');
+    expect(nameFor(LARGE, { ...shapeOf(8, 3584, 18_944), norm: null, residual: true })).toBe('skinny');
   });
 
   it('shares K in steps of 33 to 64 rows too, and weights where features are many', () => {
@@ -129,7 +129,7 @@ describe('linear on a large GPU', () => {
       const rule = ruleForLinear(LARGE, { ...shapeOf(rows, 5120, 2880), norm: null });
       return rule !== null && 'bn' in rule.config ? [rule.family, rule.config.bn] : rule?.family;
     };
-    expect([1, 8, 16, 32].map(of)).toEqual(['gemv', ['few', 32], ['matrices', 64], ['matrices', 32]]);
+    expect([1, 8, 16, 32].map(of)).toEqual(['gemv', ['skinny', 32], ['matrices', 64], ['matrices', 32]]);
   });
 
   it('cuts a long K of a prompt into slices where the largest tiles are too few', () => {
@@ -143,31 +143,39 @@ describe('linear on a large GPU', () => {
     expect(slicesOf(512, 2560, 2560)).toBeUndefined();
   });
 
-  it('takes no dots where WGSL has none', () => {
+  it('takes no dp4a where WGSL has none', () => {
     const without = { ...LARGE, packedDots: false };
     for (const rows of [1, 2, 3, 8]) {
       const shape = shapeOf(rows, 28672, 4096);
       const choice = ruleForLinear(LARGE, shape)!;
-      expect(choice.family).toBe('dots');
+      expect(choice.family).toBe('dp4a');
       expect([LARGE, without].map((capabilities) => linearFits(capabilities, shape, choice))).toEqual([
         true,
         false,
       ]);
       const name = nameFor(without, shape);
-      expect(name).not.toBe('dots');
+      expect(name).not.toBe('dp4a');
       expect(name).not.toMatch(/^portable/);
     }
   });
 
   it.each([
-    ['Q4_0', { kind: 'symmetric', bits: 4 }, ['gemv', 'dots', 'dots', 'matrices']],
+    ['Q4_0', { kind: 'symmetric', bits: 4 }, ['gemv', 'dp4a', 'dp4a', 'matrices']],
     ['Q5_0', { kind: 'symmetric', bits: 5 }, ['gemv', 'gemv', 'gemv', 'matrices']],
-    ['Q8_0', { kind: 'symmetric', bits: 8 }, ['gemv', 'held', 'few', 'matrices']],
+    ['Q8_0', { kind: 'symmetric', bits: 8 }, ['gemv', 'resident', 'skinny', 'matrices']],
     ['Q2_K', { kind: 'k-quant', bits: 2 }, ['gemv', 'gemv', 'gemv', 'matrices']],
-    ['Q4_K', { kind: 'k-quant', bits: 4 }, ['gemv', 'dots', 'dots', 'matrices']],
+    ['Q4_K', { kind: 'k-quant', bits: 4 }, ['gemv', 'dp4a', 'dp4a', 'matrices']],
     ['Q6_K', { kind: 'k-quant', bits: 6 }, ['gemv', 'gemv', 'gemv', 'matrices']],
-    ['MXFP4', { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0' }, ['gemv', 'held', 'few', 'matrices']],
-    ['IQ4_XS', { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' }, ['gemv', 'held', 'few', 'matrices']],
+    [
+      'MXFP4',
+      { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0' },
+      ['gemv', 'resident', 'skinny', 'matrices'],
+    ],
+    [
+      'IQ4_XS',
+      { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' },
+      ['gemv', 'resident', 'skinny', 'matrices'],
+    ],
   ] as const)('has fast kernels for %s', (_, weight, names) => {
     expect([1, 2, 8, 512].map((rows) => nameFor(LARGE, { ...shapeOf(rows), weight }))).toEqual(names);
   });
@@ -202,7 +210,7 @@ describe('linear on a large GPU', () => {
       { ...LARGE, matrices: [] },
       { ...LARGE, f16: false },
     ])
-      expect(shapes.map((shape) => nameFor(capabilities, shape))).toEqual(['held', 'gemv']);
+      expect(shapes.map((shape) => nameFor(capabilities, shape))).toEqual(['resident', 'gemv']);
   });
 
   it('has one tile of 128 × 128, shared by eight subgroups, for every product of a prompt, with a glu too', () => {

@@ -17,12 +17,12 @@ import {
   linearKernel,
   matrixOf,
 } from './linear-choice.js';
-import { type DotsConfig, dotsFits } from './linear-dots-plan.js';
-import { type FewConfig, fewFits } from './linear-few.js';
+import { type Dp4aConfig, dp4aFits } from './linear-dp4a-plan.js';
 import { type GemvConfig, gemvFits } from './linear-gemv-plan.js';
 import { MOST_ROWS } from './linear-halves.js';
-import { type HeldConfig, heldFits } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
+import { type ResidentConfig, residentFits } from './linear-resident.js';
+import { type SkinnyConfig, skinnyFits } from './linear-skinny.js';
 import { type LinearSpec, linearBindings } from './linear-spec.js';
 
 /** Rows up to which the GEMV exists; up to which matrices never beat it; and the weights from which they then do. */
@@ -107,7 +107,7 @@ const HELD_THREADS = 512;
  * Sizes of a GEMV that holds x, or null where there is none. Measured on an H200: never slower than the other; four rows of many
  * features gain by two turns along K, with half of x in registers each time.
  */
-export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldConfig | null {
+export function chooseResident(capabilities: Capabilities, spec: LinearSpec): ResidentConfig | null {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0 || spec.rows < HELD_ROWS[0] || spec.rows > HELD_ROWS[1]) return null;
   const { workgroupBytes } = capabilities;
@@ -121,45 +121,45 @@ export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldCo
     workgroupBytes,
   } as const;
   const whole = { ...config, workgroupThreads };
-  if (heldFits(spec, whole)) return whole;
-  return heldFits(spec, { ...whole, parts: 1 }) ? { ...whole, parts: 1 } : null;
+  if (residentFits(spec, whole)) return whole;
+  return residentFits(spec, { ...whole, parts: 1 }) ? { ...whole, parts: 1 } : null;
 }
 
 /** Rows up to which x keeps two bytes: there they cost nothing. And where 8 bits of a weight would be poisoned by one. */
 const TWO_PLANES_ROWS = 2;
 
-/** Bytes that x is rounded to where dots multiply it. */
-export function dotsPlanes(weight: LinearSpec['weight'], rows: number): 1 | 2 {
+/** Bytes that x is rounded to where dp4a multiplies it. */
+export function dp4aPlanes(weight: LinearSpec['weight'], rows: number): 1 | 2 {
   return rows > TWO_PLANES_ROWS && weight.kind !== 'float' && weight.bits <= 4 ? 1 : 2;
 }
 
 /**
- * Rows up to which dots are taken, and the weights from which on: x is made bytes in a launch of its own. One row wants
+ * Rows up to which dp4a is taken, and the weights from which on: x is made bytes in a launch of its own. One row wants
  * many features too: with a long x and few of them the launch takes what it gains.
  */
 const DOTS_ROWS = 8;
 const DOTS_WEIGHTS = 2 ** 24;
 const DOTS_FEATURES_OF_ONE = 16384;
 /**
- * Rows up to which a norm between two products has no launch (linear-dots-norm.ts): the first then makes whole pieces of 32 of what
+ * Rows up to which a norm between two products has no launch (linear-dp4a-norm.ts): the first then makes whole pieces of 32 of what
  * the second reads. Steps of four rows of Llama-8B take 3.63 ms in place of 3.81.
  */
 const NORMED_ROWS = 4;
 
 /**
- * Sizes of a product of dots, or null where there is none. Measured on an H200: one row has all lanes along K, more rows have
+ * Sizes of a dp4a product, or null where there is none. Measured on an H200: one row has all lanes along K, more rows have
  * fewer lanes there, for x then comes from memory once for several weight rows. Few features want subgroups that share
  * them along K. Beyond four rows gate and up stage x in two turns, and down reads it where it lies: of the forms scanned in
  * whole steps these were the fastest.
  */
-function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | null {
+function chooseDp4a(capabilities: Capabilities, spec: LinearSpec): Dp4aConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, weight } = spec;
   if (lanes === 0 || !capabilities.packedDots || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;
   if (rows === 1 && n < DOTS_FEATURES_OF_ONE) return null;
-  // Numbers of tables cost more to make bytes of than dots save: matrices and floats were faster.
+  // Numbers of tables cost more to make bytes of than dp4a saves: matrices and floats were faster.
   if (weight.kind === 'float' || weight.kind === 'lut4' || weight.bits !== 4) return null;
-  const sizes: DotsSize[] = [];
+  const sizes: Dp4aSize[] = [];
   if (rows === 1) sizes.push([32, 1, spec.glu === null ? 2 : 4, 8, 1, 1]);
   else if (n <= 8192) {
     if (k >= 8192) sizes.push(rows <= 4 ? [4, 2, 2, 14, 7, 2] : [4, 2, 2, 14, 7, 0]);
@@ -181,19 +181,19 @@ function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | 
   if (rows <= 4 || n > 8192 || k < 8192)
     sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
-  const planes = dotsPlanes(weight, rows);
+  const planes = dp4aPlanes(weight, rows);
   // Groups of 32 have pieces of their own.
   const mostPieces = Math.max(1, groupCols(weight) / 32);
   for (const [across, wanted, each, subgroups, splits, chunks] of sizes) {
     const pieces = wanted > mostPieces ? 1 : wanted;
     const shared = { subgroupSize: lanes, planes, workgroupBytes };
     const config = { across, pieces, each, subgroups, splits, chunks, ...shared };
-    if (subgroups * lanes <= workgroupThreads && dotsFits(spec, config)) return config;
+    if (subgroups * lanes <= workgroupThreads && dp4aFits(spec, config)) return config;
   }
   return null;
 }
 
-type DotsSize = readonly [
+type Dp4aSize = readonly [
   across: number,
   pieces: 1 | 2,
   each: number,
@@ -203,16 +203,16 @@ type DotsSize = readonly [
 ];
 
 /**
- * Rows from which on the kernel of few rows is taken, and up to which; farther where features are few and rows long, but not
+ * Rows from which on the skinny kernel is taken, and up to which; farther where features are few and rows long, but not
  * so long that a GEMM in slices of K is faster.
  */
 const FEW_ROWS: readonly [from: number, to: number, narrow: number] = [5, 8, 16];
 
 /**
- * Sizes of the kernel of few rows, or null where there is none. Measured on an H200: large tiles where there are enough
+ * Sizes of the skinny kernel, or null where there is none. Measured on an H200: large tiles where there are enough
  * of them, for each stages x anew; for few features small ones that take long steps along K.
  */
-export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConfig | null {
+export function chooseSkinny(capabilities: Capabilities, spec: LinearSpec): SkinnyConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, glu } = spec;
   const most = n <= 4096 && k >= 4096 && k < 8192 ? FEW_ROWS[2] : FEW_ROWS[1];
@@ -233,7 +233,7 @@ export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConf
   for (const [bn, bk, subgroups, depth, buffers] of sizes) {
     const { workgroupBytes } = capabilities;
     const config = { matrix, subgroupSize: lanes, subgroups, bn, bk, depth, buffers, workgroupBytes };
-    if (subgroups * lanes <= capabilities.workgroupThreads && fewFits(spec, config)) return config;
+    if (subgroups * lanes <= capabilities.workgroupThreads && skinnyFits(spec, config)) return config;
   }
   return null;
 }
@@ -336,12 +336,12 @@ export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): L
     const config = chooseAppend(capabilities, spec);
     return config === null ? null : { family: 'gemv', config };
   }
-  const dots = chooseDots(capabilities, spec);
-  if (dots !== null) return { family: 'dots', config: dots };
-  const held = chooseHeld(capabilities, spec);
-  if (held !== null) return { family: 'held', config: held };
-  const few = chooseFew(capabilities, spec);
-  if (few !== null) return { family: 'few', config: few };
+  const dp4a = chooseDp4a(capabilities, spec);
+  if (dp4a !== null) return { family: 'dp4a', config: dp4a };
+  const resident = chooseResident(capabilities, spec);
+  if (resident !== null) return { family: 'resident', config: resident };
+  const skinny = chooseSkinny(capabilities, spec);
+  if (skinny !== null) return { family: 'skinny', config: skinny };
   const most =
     matrixOf(capabilities) !== null && n * k >= MATRIX_WEIGHTS ? GEMV_ROWS_WITH_MATRICES : GEMV_ROWS;
   const gemv = rows <= most ? chooseGemv(capabilities, spec) : null;

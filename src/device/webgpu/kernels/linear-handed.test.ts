@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
-import { built, choicesOn, dotsOf, largePair, mlpPair } from '../../../../test/devices/mlp-pair.js';
+import { built, choicesOn, dp4aOf, largePair, mlpPair } from '../../../../test/devices/mlp-pair.js';
 import type { Handed, LinearShape } from '../kernel.js';
 import { TunedChoices } from '../tuning/tuned-choices.js';
 import { type LinearChoice, linearFits, linearKey } from './linear-choice.js';
@@ -74,7 +74,7 @@ describe('halves that one GEMM hands to the next', () => {
   });
 });
 
-describe('bytes that one product of dots hands to the next', () => {
+describe('bytes that one dp4a product hands to the next', () => {
   /** As rules choose it, with other sizes. */
 
   it.each([2, 3, 4])('lie of %i rows as the next one would make them, which saves its launch', (rows) => {
@@ -121,10 +121,10 @@ describe('bytes that one product of dots hands to the next', () => {
     });
     expect(handed(up, down)).toMatchObject({ pieces: 2, chunkSteps: 56 });
     const half: ChoiceOf = (shape) =>
-      shape === up ? dotsOf(up, { subgroups: 4 }) : ruleForLinear(LARGE, shape);
+      shape === up ? dp4aOf(up, { subgroups: 4 }) : ruleForLinear(LARGE, shape);
     expect(formHanded(LARGE, up, down, half)).toBeNull();
     const small: ChoiceOf = (shape) =>
-      shape === up ? dotsOf(up, { subgroups: 4 }) : dotsOf(down, { pieces: 1, chunks: 8 });
+      shape === up ? dp4aOf(up, { subgroups: 4 }) : dp4aOf(down, { pieces: 1, chunks: 8 });
     expect(formHanded(LARGE, up, down, small)).toMatchObject({ pieces: 1, chunkSteps: 14 });
   });
 
@@ -134,7 +134,7 @@ describe('bytes that one product of dots hands to the next', () => {
     const form = handed(up, down)!;
     const within = (workgroupBytes: number): boolean =>
       linearFits(LARGE, { ...up, outHanded: form }, {
-        family: 'dots',
+        family: 'dp4a',
         config: { ...choice.config, workgroupBytes },
       } as LinearChoice);
     // x of 4 rows in pieces of 32 columns, and 64 values of each row.
@@ -160,7 +160,7 @@ describe('bytes that one product of dots hands to the next', () => {
       tuned.adoptLinear(linearKey(shape), choice);
       return handed({ ...up }, { ...down }, { ...LARGE, tuned });
     };
-    expect(tunedTo(down, dotsOf(down, { across: 2, splits: 7, chunks: 4, pieces: 1 }))).toEqual({
+    expect(tunedTo(down, dp4aOf(down, { across: 2, splits: 7, chunks: 4, pieces: 1 }))).toEqual({
       rows: 4,
       k: 14_336,
       bits: 4,
@@ -169,8 +169,8 @@ describe('bytes that one product of dots hands to the next', () => {
       across: 2,
       chunkSteps: 56,
     });
-    expect(tunedTo(up, dotsOf(up, { subgroups: 16 }))).toEqual(handed(up, down));
-    expect(tunedTo(up, dotsOf(up, { subgroups: 4 }))).toBeNull();
+    expect(tunedTo(up, dp4aOf(up, { subgroups: 16 }))).toEqual(handed(up, down));
+    expect(tunedTo(up, dp4aOf(up, { subgroups: 4 }))).toBeNull();
     const gemv = { subgroupSize: 32, subgroups: 8, rowsPerSubgroup: 2, splits: 1, workgroupBytes: 49152 };
     expect(tunedTo(up, { family: 'gemv', config: gemv })).toBeNull();
     expect(tunedTo(down, { family: 'gemv', config: gemv })).toBeNull();
@@ -179,9 +179,9 @@ describe('bytes that one product of dots hands to the next', () => {
   it('go on being handed by any two choices that each would keep what rules choose', () => {
     const [up, down] = largePair(4);
     const form = handed(up, down)!;
-    const ups = [1, 2, 4].map((more) => dotsOf(up, { subgroups: 8 * more }));
+    const ups = [1, 2, 4].map((more) => dp4aOf(up, { subgroups: 8 * more }));
     const keeping = [{}, { pieces: 1 }, { across: 2, splits: 7, chunks: 4 }].map((sizes) =>
-      dotsOf(down, sizes),
+      dp4aOf(down, sizes),
     );
     for (const choice of ups) expect(linearFits(LARGE, { ...up, outHanded: form }, choice)).toBe(true);
     for (const choice of keeping) expect(keepsTaking(LARGE, down, form, choice)).toBe(true);
@@ -189,8 +189,8 @@ describe('bytes that one product of dots hands to the next', () => {
       for (const second of keeping)
         expect(formHanded(LARGE, up, down, (shape) => (shape === up ? first : second))).not.toBeNull();
     const smaller = { ...(form as Exclude<Handed, 'halves'>), pieces: 1 } as const;
-    expect(keepsTaking(LARGE, down, smaller, dotsOf(down, {}))).toBe(false);
-    expect(keepsTaking(LARGE, down, 'halves', dotsOf(down, {}))).toBe(false);
+    expect(keepsTaking(LARGE, down, smaller, dp4aOf(down, {}))).toBe(false);
+    expect(keepsTaking(LARGE, down, 'halves', dp4aOf(down, {}))).toBe(false);
   });
 
   it('are one form, where a weight of several shards takes them', () => {

@@ -1,12 +1,12 @@
 /**
  * What one kernel hands the next product in the form that this would make of it in a launch of its own: halves, from attention
- * or a GEMM with a glu, to a GEMM, and from a GEMM in slices through a norm; bytes, from attention or a product of dots with a
- * glu, to one of dots. The bits are the same.
+ * or a GEMM with a glu, to a GEMM, and from a GEMM in slices through a norm; bytes, from attention or a dp4a product with a
+ * glu, to one of dp4a. The bits are the same.
  */
 
 import type { Capabilities, Handed, LinearShape, NormHanded } from '../kernel.js';
 import { gemvSpec, type LinearChoice, linearFits, matrixOf, specOf } from './linear-choice.js';
-import { dotsLayout, dotsTiles } from './linear-dots-plan.js';
+import { dp4aLayout, dp4aTiles } from './linear-dp4a-plan.js';
 import { outCols } from './linear-spec.js';
 
 /** The choice for a product, or null where a portable kernel takes it. */
@@ -20,7 +20,7 @@ export function formTaken(
   choice: LinearChoice | null,
 ): Handed | null {
   if (shape.k !== cols || shape.norm !== null) return null;
-  if (choice?.family === 'dots') return dotsLayout(gemvSpec(shape), choice.config);
+  if (choice?.family === 'dp4a') return dp4aLayout(gemvSpec(shape), choice.config);
   return choice?.family === 'matrices' && matrixOf(capabilities)?.component === 'f16' ? 'halves' : null;
 }
 
@@ -41,7 +41,7 @@ export function formHanded(
 /**
  * In what form a product whose result goes through a norm to the next one leaves it for that, or null where it does not: normed, as the
  * halves that the next one reads, where it has a launch that sees whole rows anyway, to put slices of K together; as bytes with sums of
- * squares, where both are products of dots and workgroups of the first make whole pieces of what the second reads.
+ * squares, where both are dp4a products and workgroups of the first make whole pieces of what the second reads.
  */
 export function normHanded(
   capabilities: Capabilities,
@@ -59,9 +59,9 @@ export function normHanded(
       ? form
       : null;
   if (taker.family === 'matrices' && matrixOf(capabilities)?.component === 'f16') return left('halves');
-  if (taker.family !== 'dots' || choice.family !== 'dots') return null;
-  const bytes = dotsLayout(gemvSpec(next), taker.config);
-  return left({ bytes, tiles: dotsTiles(gemvSpec(shape), choice.config) });
+  if (taker.family !== 'dp4a' || choice.family !== 'dp4a') return null;
+  const bytes = dp4aLayout(gemvSpec(next), taker.config);
+  return left({ bytes, tiles: dp4aTiles(gemvSpec(shape), choice.config) });
 }
 
 /** The form that several products take all, or null. */
@@ -88,7 +88,7 @@ export function keepsTaking(
 
 /** The same of what lies behind a norm as bytes. Halves are left to whoever takes them. */
 export function keepsNormed(form: NormHanded, choice: LinearChoice): boolean {
-  return form === 'halves' || (choice.family === 'dots' && choice.config.pieces <= form.bytes.pieces);
+  return form === 'halves' || (choice.family === 'dp4a' && choice.config.pieces <= form.bytes.pieces);
 }
 
 /** Whether a product with this choice still leaves such bytes. */

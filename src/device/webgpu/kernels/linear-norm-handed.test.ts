@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
-import { built, choicesOn, dotsOf, largePair, mlpPair } from '../../../../test/devices/mlp-pair.js';
+import { built, choicesOn, dp4aOf, largePair, mlpPair } from '../../../../test/devices/mlp-pair.js';
 import type { LinearShape } from '../kernel.js';
 import { linearFits, linearKey } from './linear-choice.js';
 import { ruleForLinear } from './linear-fast.js';
@@ -101,7 +101,7 @@ describe('a norm between two products', () => {
   });
 });
 
-describe('a norm between two products of dots', () => {
+describe('a norm between two dp4a products', () => {
   const { attention, mlp } = {
     /** The output projection, and gate and up. */
     attention: (rows: number): [LinearShape, LinearShape] => {
@@ -180,9 +180,9 @@ describe('a norm between two products of dots', () => {
     // Pieces of 64 columns are not whole in 32 features, nor are those of a product of another kind.
     const wide: ChoiceOf = (shape) => {
       const rule = ruleForLinear(LARGE, shape)!;
-      return shape !== taker || rule.family !== 'dots'
+      return shape !== taker || rule.family !== 'dp4a'
         ? rule
-        : { family: 'dots', config: { ...rule.config, pieces: 2 } };
+        : { family: 'dp4a', config: { ...rule.config, pieces: 2 } };
     };
     expect(normHanded(LARGE, giver, taker, wide)).toBeNull();
   });
@@ -190,15 +190,15 @@ describe('a norm between two products of dots', () => {
   it('goes on being left by any two choices that each would keep what rules choose', () => {
     const [giver, taker] = mlp(4);
     const form = formOf(giver, taker)!;
-    const givers = [{}, { subgroups: 28 }, { across: 8, each: 4 }].map((sizes) => dotsOf(giver, sizes));
-    const takers = [{}, { across: 8 }, { splits: 4 }].map((sizes) => dotsOf(taker, sizes));
+    const givers = [{}, { subgroups: 28 }, { across: 8, each: 4 }].map((sizes) => dp4aOf(giver, sizes));
+    const takers = [{}, { across: 8 }, { splits: 4 }].map((sizes) => dp4aOf(taker, sizes));
     for (const choice of givers) expect(keepsNorming(LARGE, giver, form, choice)).toBe(true);
     for (const choice of takers) expect(keepsNormed(form, choice)).toBe(true);
     for (const first of givers)
       for (const second of takers)
         expect(normHanded(LARGE, giver, taker, (shape) => (shape === giver ? first : second))).not.toBeNull();
-    expect(keepsNorming(LARGE, giver, form, dotsOf(giver, { subgroups: 7 }))).toBe(false);
-    expect(keepsNormed(form, dotsOf(taker, { pieces: 2 }))).toBe(false);
+    expect(keepsNorming(LARGE, giver, form, dp4aOf(giver, { subgroups: 7 }))).toBe(false);
+    expect(keepsNormed(form, dp4aOf(taker, { pieces: 2 }))).toBe(false);
     const gemv = {
       family: 'gemv',
       config: { subgroupSize: 32, subgroups: 8, rowsPerSubgroup: 2, splits: 1, workgroupBytes: 49152 },

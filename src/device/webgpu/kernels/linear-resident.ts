@@ -28,7 +28,7 @@ import {
 import { codesOf } from './linear-unpack.js';
 import { declareTable, fillTable, TABLE_BYTES } from './table-numbers.js';
 
-export interface HeldConfig {
+export interface ResidentConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
   readonly subgroupSize: number;
   /** Words of codes of a weight row that a lane takes. With fewer, x takes fewer registers and there are more threads. */
@@ -52,7 +52,7 @@ interface Plan {
   readonly bytes: number;
 }
 
-function planHeld(spec: LinearSpec, c: HeldConfig): Plan | null {
+function planResident(spec: LinearSpec, c: ResidentConfig): Plan | null {
   if (spec.weight.kind === 'float') return null;
   const cols = (c.words * 32) / spec.weight.bits;
   const threads = spec.k / cols / c.parts;
@@ -64,13 +64,13 @@ function planHeld(spec: LinearSpec, c: HeldConfig): Plan | null {
 }
 
 /** Whether the kernel exists for this spec. */
-export function heldFits(spec: LinearSpec, c: HeldConfig): boolean {
+export function residentFits(spec: LinearSpec, c: ResidentConfig): boolean {
   const { weight, rows } = spec;
   if (weight.kind === 'float' || (weight.bits !== 4 && weight.bits !== 8)) return false;
   if (weight.kind === 'affine' && weight.meta !== 'f16') return false;
   if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || c.together % 2 !== 0)) return false;
-  const plan = planHeld(spec, c);
+  const plan = planResident(spec, c);
   if (plan === null) return false;
   const { cols, threads, subgroups, down, bytes } = plan;
   return (
@@ -88,15 +88,15 @@ export function heldFits(spec: LinearSpec, c: HeldConfig): boolean {
 }
 
 /** The order of the sums, as text: what decides which columns a lane has. Halving pairs the same lanes always. */
-export function heldOrder({ words, parts }: HeldConfig): string {
+export function residentOrder({ words, parts }: ResidentConfig): string {
   return `w${words} p${parts}`;
 }
 
-export function heldKernel(spec: LinearSpec, c: HeldConfig): LinearKernel {
-  const plan = planHeld(spec, c);
+export function residentKernel(spec: LinearSpec, c: ResidentConfig): LinearKernel {
+  const plan = planResident(spec, c);
   const { weight } = spec;
-  if (plan === null || !heldFits(spec, c) || weight.kind === 'float')
-    throw new RangeError(`no held GEMV for ${spec.n} × ${spec.k}`);
+  if (plan === null || !residentFits(spec, c) || weight.kind === 'float')
+    throw new RangeError(`no register-resident GEMV for ${spec.n} × ${spec.k}`);
   const { cols, threads, subgroups, down, bytes } = plan;
   const { rows, n, k } = spec;
   const { subgroupSize: lanes, words, parts, features: own, together } = c;
@@ -292,7 +292,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   const tiles = Math.ceil(outs / own);
   const across = Math.min(tiles, 32768);
   return {
-    label: `held-${weightName(weight)}-${n}x${k}-b${rows}-w${words}f${own}r${together}p${parts}`,
+    label: `resident-${weightName(weight)}-${n}x${k}-b${rows}-w${words}f${own}r${together}p${parts}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],

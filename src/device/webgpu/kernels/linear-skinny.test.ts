@@ -2,16 +2,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
 import { randomMatrix } from '../../../../test/devices/sources.js';
-import { emulateFew } from '../../../../test/setup/emulate-halves.js';
+import { emulateSkinny } from '../../../../test/setup/emulate-halves.js';
 import { casesOf } from '../../../../test/setup/every-case.js';
 import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { MatrixFormat } from '../../weights.js';
 import type { WebGpuDevice } from '../device.js';
-import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
+import { type SkinnyConfig, skinnyFits, skinnyKernel, skinnyOrder } from './linear-skinny.js';
 import type { LinearSpec } from './linear-spec.js';
 
-const base: Omit<FewConfig, 'bn' | 'bk' | 'subgroups' | 'depth' | 'buffers'> = {
+const base: Omit<SkinnyConfig, 'bn' | 'bk' | 'subgroups' | 'depth' | 'buffers'> = {
   matrix: { m: 16, n: 16, k: 16, component: 'f16', result: 'f32' },
   subgroupSize: 1,
   workgroupBytes: 32768,
@@ -20,7 +20,7 @@ const base: Omit<FewConfig, 'bn' | 'bk' | 'subgroups' | 'depth' | 'buffers'> = {
 const affine = (bits: 4 | 8) => ({ kind: 'affine', bits, groupSize: 64, meta: 'f16' }) as const;
 
 /** On a GPU the device suite has this kernel as it is. */
-describe('the kernel of few rows, halves and matrices emulated', () => {
+describe('the skinny kernel, halves and matrices emulated', () => {
   let device: WebGpuDevice;
   let raw: GPUDevice;
   beforeAll(async () => {
@@ -80,10 +80,10 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
     '%s',
     async (_, { weight, rows, gated }, sizes, twin) => {
       const [n, k] = [40, weight.kind === 'k-quant' ? 512 : 128];
-      const configs = [sizes, twin].flatMap((own): FewConfig[] =>
+      const configs = [sizes, twin].flatMap((own): SkinnyConfig[] =>
         own === null ? [] : [{ ...base, ...own }],
       );
-      expect(new Set(configs.map(fewOrder)).size).toBe(1);
+      expect(new Set(configs.map(skinnyOrder)).size).toBe(1);
       const width = gated ? n / 2 : n;
       const spec: LinearSpec = {
         n,
@@ -100,7 +100,7 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
         norm: gated ? { eps: 1e-5 } : null,
         glu: gated ? 'silu' : null,
       };
-      for (const config of configs) expect(fewFits(spec, config)).toBe(true);
+      for (const config of configs) expect(skinnyFits(spec, config)).toBe(true);
       const random = new Random(3 + weight.bits);
       const dtype = weight.kind === 'lut4' && weight.scale === 'f32-e4m3' ? 'f32' : 'f16';
       const format = { ...weight, ...(weight.kind === 'symmetric' ? { groupSize: 32 } : {}), dtype };
@@ -122,11 +122,11 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
         metas: shard.metas!,
         out,
       };
-      const run = async (config: FewConfig): Promise<Float32Array> => {
-        const kernel = fewKernel(spec, config);
+      const run = async (config: SkinnyConfig): Promise<Float32Array> => {
+        const kernel = skinnyKernel(spec, config);
         const pipeline = await raw.createComputePipelineAsync({
           layout: 'auto',
-          compute: { module: raw.createShaderModule({ code: emulateFew(kernel.wgsl) }) },
+          compute: { module: raw.createShaderModule({ code: emulateSkinny(kernel.wgsl) }) },
         });
         const staging = raw.createBuffer({ size: out.size, usage: 1 | 8 });
         const encoder = raw.createCommandEncoder();

@@ -33,7 +33,7 @@ import {
 } from './linear-spec.js';
 import { fillTable, TABLE_BYTES } from './table-numbers.js';
 
-export interface FewConfig {
+export interface SkinnyConfig {
   /** 16 × 8 × 16 or 16 × 16 × 16 of halves with f32 results. */
   readonly matrix: MatrixConfig;
   readonly subgroupSize: number;
@@ -61,7 +61,7 @@ interface Plan {
   readonly bytes: number;
 }
 
-function planFew(spec: LinearSpec, c: FewConfig): Plan {
+function planSkinny(spec: LinearSpec, c: SkinnyConfig): Plan {
   const { matrix } = c;
   const stride = c.bk + 8;
   const across = Math.ceil(spec.rows / matrix.n);
@@ -78,7 +78,7 @@ function planFew(spec: LinearSpec, c: FewConfig): Plan {
 const unitCols = ({ weight }: LinearSpec): number => (weight.kind !== 'float' && weight.bits === 8 ? 16 : 32);
 
 /** Whether the kernel exists for this spec. */
-export function fewFits(spec: LinearSpec, c: FewConfig): boolean {
+export function skinnyFits(spec: LinearSpec, c: SkinnyConfig): boolean {
   const { weight, k, rows } = spec;
   const { matrix, bn, bk, subgroups, subgroupSize, depth } = c;
   if (weight.kind === 'float' || !hasPairs(weight)) return false;
@@ -97,19 +97,19 @@ export function fewFits(spec: LinearSpec, c: FewConfig): boolean {
   )
     return false;
   if (((bn * bk) / cols) % (subgroups * subgroupSize) !== 0 || depth < 1) return false;
-  return planFew(spec, c).bytes <= c.workgroupBytes;
+  return planSkinny(spec, c).bytes <= c.workgroupBytes;
 }
 
 /** The order of the sums, as text: which columns a subgroup multiplies, and the matrices it does so with. */
-export function fewOrder({ bk, subgroups, matrix }: FewConfig): string {
+export function skinnyOrder({ bk, subgroups, matrix }: SkinnyConfig): string {
   return `k${bk} s${subgroups} n${matrix.n}`;
 }
 
-export function fewKernel(spec: LinearSpec, c: FewConfig): LinearKernel {
+export function skinnyKernel(spec: LinearSpec, c: SkinnyConfig): LinearKernel {
   const { weight, n, k } = spec;
-  if (!fewFits(spec, c) || weight.kind === 'float')
-    throw new RangeError(`no kernel of few rows for ${spec.n} × ${spec.k}`);
-  const { stride, down, across, rows, round, bytes } = planFew(spec, c);
+  if (!skinnyFits(spec, c) || weight.kind === 'float')
+    throw new RangeError(`no skinny kernel for ${spec.n} × ${spec.k}`);
+  const { stride, down, across, rows, round, bytes } = planSkinny(spec, c);
   const { matrix, bn, bk, subgroups, depth, buffers } = c;
   const threads = subgroups * c.subgroupSize;
   const features = outCols(spec);
@@ -347,7 +347,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   emit('}');
   const tiles = Math.ceil(features / featuresPerTile);
   return {
-    label: `few-${weightName(weight)}-${n}x${k}-m${spec.rows}-t${bn}x${bk}-s${subgroups}d${depth}b${buffers}`,
+    label: `skinny-${weightName(weight)}-${n}x${k}-m${spec.rows}-t${bn}x${bk}-s${subgroups}d${depth}b${buffers}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],

@@ -70,15 +70,15 @@ describe('candidates of a product', () => {
       return [...arrays].reduce((sum, [, wide, count]) => sum + Number(count) * (wide ? 16 : 4), 0);
     };
     const lean = linearCandidates(LARGE, gateUp).filter(
-      ({ choice }) => choice.family === 'few' && memory(linearKernel(LARGE, gateUp, choice)) <= 9 * 1024,
+      ({ choice }) => choice.family === 'skinny' && memory(linearKernel(LARGE, gateUp, choice)) <= 9 * 1024,
     );
     expect(lean.length).toBeGreaterThan(1);
     const words = linearCandidates(LARGE, gateUp).map(({ choice }) =>
-      choice.family === 'held' ? choice.config.words : 0,
+      choice.family === 'resident' ? choice.config.words : 0,
     );
     expect(words).toContain(1);
     const families = linearCandidates(LARGE, gateUp).map(({ choice }) => choice.family);
-    expect(families).toContain('dots');
+    expect(families).toContain('dp4a');
     const narrow = shapeOf(512, 1024, 2048, { residual: true });
     const tiles = linearCandidates(LARGE, narrow).map(({ choice, neutral }) => {
       const out: [number, number, number] = [0, 0, 0];
@@ -97,7 +97,7 @@ describe('candidates of a product', () => {
     const before = new Map(shapes.map((s) => [linearKey(s), labelOf(LARGE, s)]));
     const candidates = linearCandidates(LARGE, shape);
     const families = new Set(candidates.map(({ choice }) => choice.family));
-    expect([...families].sort()).toEqual(['dots', 'few', 'gemv', 'held']);
+    expect([...families].sort()).toEqual(['dp4a', 'gemv', 'resident', 'skinny']);
     for (const family of families) {
       const { choice } = candidates.findLast((c) => c.choice.family === family)!;
       const choices = new TunedChoices();
@@ -117,10 +117,10 @@ describe('candidates of a product', () => {
   });
 });
 
-const FAMILIES = ['gemv', 'held', 'few', 'dots', 'matrices'] as const;
+const FAMILIES = ['gemv', 'resident', 'skinny', 'dp4a', 'matrices'] as const;
 /** What may be lost, by row and in the norm: x as one byte loses what bytes do. */
 const boundOf = ({ family, config }: LinearChoice): number =>
-  family === 'dots' && config.planes === 1 ? 1e-2 : 2e-4;
+  family === 'dp4a' && config.planes === 1 ? 1e-2 : 2e-4;
 
 describe('candidates on a device', () => {
   let device: WebGpuDevice;
@@ -163,7 +163,7 @@ describe('candidates on a device', () => {
     ];
     expect(some[0]).toBe(all[0]);
     expect(some.filter((c) => c.neutral).length).toBeGreaterThan(1);
-    expect(some.filter((c) => /held w1/.test(c.id)).length).toBeGreaterThan(0);
+    expect(some.filter((c) => /resident w1/.test(c.id)).length).toBeGreaterThan(0);
     const { roles, expected } = await linearInputs(device, raw, shape, new Random(7));
     const width = shape.outStride;
     let rule: Float32Array | null = null;

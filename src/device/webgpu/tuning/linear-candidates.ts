@@ -19,7 +19,7 @@ import {
   linearOrder,
   matrixOf,
 } from '../kernels/linear-choice.js';
-import { dotsPlanes, fixedLanes, ruleForLinear } from '../kernels/linear-fast.js';
+import { dp4aPlanes, fixedLanes, ruleForLinear } from '../kernels/linear-fast.js';
 import type { MatrixGemmConfig } from '../kernels/linear-matrix-plan.js';
 
 export interface LinearCandidate {
@@ -36,9 +36,9 @@ export function linearCandidates(capabilities: Capabilities, shape: LinearShape)
   const found = new Map<string, LinearCandidate>();
   const others = [
     ...gemvs(capabilities, shape),
-    ...helds(capabilities, shape),
-    ...fews(capabilities, shape),
-    ...dots(capabilities, shape),
+    ...residents(capabilities, shape),
+    ...skinnies(capabilities, shape),
+    ...dp4a(capabilities, shape),
     ...gemms(capabilities, shape),
   ];
   for (const choice of [rule, ...others]) {
@@ -115,7 +115,7 @@ const HELD_SIZES: readonly (readonly [features: number, together: number])[] = [
   [64, 4],
 ];
 
-function helds(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
+function residents(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   const { rows, k, weight } = shape;
   if (rows > GEMV_ROWS || weight.kind === 'float') return [];
   const { workgroupBytes } = capabilities;
@@ -131,14 +131,14 @@ function helds(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
       if (threads > workgroupThreads || (parts > 1 && threads < 4 * lanes)) continue;
       for (const [features, together] of HELD_SIZES) {
         const config = { words, parts, features, together, subgroupSize: lanes };
-        list.push({ family: 'held', config: { ...config, workgroupBytes, workgroupThreads } });
+        list.push({ family: 'resident', config: { ...config, workgroupBytes, workgroupThreads } });
       }
     }
   }
   return list;
 }
 
-/** Rows up to which the kernel of few rows is tried. */
+/** Rows up to which the skinny kernel is tried. */
 const FEW_ROWS = 16;
 const FEW_SIZES: readonly (readonly [
   bn: number,
@@ -177,7 +177,7 @@ const FEW_SIZES: readonly (readonly [
   [128, 128, 8, 1, 1],
 ];
 
-function fews(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
+function skinnies(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   if (!capabilities.f16 || shape.rows < 2 || shape.rows > FEW_ROWS) return [];
   const width = shape.rows > 8 ? 16 : 8;
   const matrix = capabilities.matrices.find(
@@ -187,12 +187,12 @@ function fews(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   const { workgroupBytes } = capabilities;
   const subgroupSize = fixedLanes(capabilities);
   return FEW_SIZES.map(([bn, bk, subgroups, depth, buffers]) => ({
-    family: 'few',
+    family: 'skinny',
     config: { matrix, subgroupSize, bn, bk, subgroups, depth, buffers, workgroupBytes },
   }));
 }
 
-/** Rows up to which dots are tried. */
+/** Rows up to which dp4a is tried. */
 const DOTS_ROWS = 16;
 /** Lanes along K, pieces and weight rows of a lane, subgroups, those that share rows, and turns in which x is staged. */
 const DOTS_SIZES: readonly (readonly [
@@ -241,13 +241,13 @@ const DOTS_SIZES: readonly (readonly [
   [2, 2, 2, 8, 8, 7],
 ];
 
-function dots(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
+function dp4a(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   if (shape.rows > DOTS_ROWS || shape.weight.kind === 'float') return [];
   const { workgroupBytes } = capabilities;
   const subgroupSize = fixedLanes(capabilities);
-  const planes = dotsPlanes(shape.weight, shape.rows);
+  const planes = dp4aPlanes(shape.weight, shape.rows);
   return DOTS_SIZES.map(([across, pieces, each, subgroups, splits, chunks]) => ({
-    family: 'dots',
+    family: 'dp4a',
     config: { subgroupSize, across, pieces, each, subgroups, splits, chunks, planes, workgroupBytes },
   }));
 }

@@ -64,10 +64,10 @@ describe('products as decisions', () => {
     // One row: the product behind attention merges its splits.
     expect(familiesOf(1)).toEqual({
       '1024x1024': ['gemv'],
-      '6144x1024': ['dots', 'gemv', 'held'],
-      '1024x3072': ['dots', 'gemv', 'held'],
+      '6144x1024': ['dp4a', 'gemv', 'resident'],
+      '1024x3072': ['dp4a', 'gemv', 'resident'],
     });
-    expect(familiesOf(4)['1024x1024']).toEqual(['dots', 'few', 'gemv', 'held']);
+    expect(familiesOf(4)['1024x1024']).toEqual(['dp4a', 'gemv', 'resident', 'skinny']);
     // Around a glu, GEMMs hand on halves.
     expect(familiesOf(64)).toMatchObject({ '6144x1024': ['matrix'], '1024x3072': ['matrix'] });
     expect(familiesOf(8)['6144x1024']!.length).toBeGreaterThan(1);
@@ -92,12 +92,12 @@ describe('products as decisions', () => {
       const { first, second } = of(rows);
       for (const ids of [first, second]) {
         expect(ids.length).toBeGreaterThan(3);
-        expect(ids.every((id) => id.startsWith('dots '))).toBe(true);
+        expect(ids.every((id) => id.startsWith('dp4a '))).toBe(true);
       }
       for (const id of first) expect(features(id) % 64, id).toBe(0);
       expect(second.some((id) => id.includes(' p1 '))).toBe(true);
     }
     // One row hands nothing on: nothing ties them.
-    expect(of(1).first.some((id) => !id.startsWith('dots '))).toBe(true);
+    expect(of(1).first.some((id) => !id.startsWith('dp4a '))).toBe(true);
   });
 });
