@@ -1,10 +1,10 @@
 /** Whole answers of Command R7B and Command A, read however they are cut. */
 import { describe, expect, it } from 'vitest';
+import { readsWith } from '../../../test/setup/read-answers.js';
 import { compileGrammar } from '../../grammar/compile.js';
 import { Budget } from '../../grammar/limits.js';
 import { Matcher, type ParserState } from '../../grammar/matcher.js';
 import { type AnswerAsk, answerGrammar } from '../answer-grammar.js';
-import { addToolCalls, answerParsers, type ToolCall } from '../answer-parser.js';
 import { ChatTemplate } from '../chat-template.js';
 import { COHERE2 } from './cohere2.js';
 
@@ -14,24 +14,7 @@ const tools = [
 const PROMPT = '<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>';
 const THINK = '<|START_THINKING|>';
 
-function read(pieces: readonly string[], request: object, prompt: string) {
-  const parser = answerParsers(request, prompt, COHERE2)();
-  const calls: ToolCall[] = [];
-  let [text, reasoning] = ['', ''];
-  for (const piece of [...pieces.map((one) => parser.push(one)), parser.end()]) {
-    text += piece.text;
-    reasoning += piece.reasoning;
-    addToolCalls(calls, piece.toolCalls);
-  }
-  return { text, reasoning, calls: calls.map((call) => call.function) };
-}
-
-function expectRead(answer: string, expected: object, request: object = { tools }, prompt = PROMPT): void {
-  const whole = { text: '', reasoning: '', calls: [], ...expected };
-  for (let i = 0; i <= answer.length; i++)
-    expect(read([answer.slice(0, i), answer.slice(i)], request, prompt), `cut at ${i}`).toEqual(whole);
-  expect(read(answer.split(''), request, prompt)).toEqual(whole);
-}
+const expectRead = readsWith(COHERE2, { tools }, PROMPT);
 
 const think = (text: string): string => `${THINK}${text}<|END_THINKING|>`;
 const say = (text: string): string => `<|START_RESPONSE|>${text}<|END_RESPONSE|>`;

@@ -1,10 +1,10 @@
 /** Whole answers of Muse Glimmer, read however they are cut. */
 import { describe, expect, it } from 'vitest';
+import { readsWith } from '../../../test/setup/read-answers.js';
 import { compileGrammar } from '../../grammar/compile.js';
 import { Budget } from '../../grammar/limits.js';
 import { Matcher, type ParserState } from '../../grammar/matcher.js';
 import { type AnswerAsk, answerGrammar } from '../answer-grammar.js';
-import { addToolCalls, answerParsers, type ToolCall } from '../answer-parser.js';
 import { MUSE_GLIMMER } from './muse-glimmer.js';
 
 const tools = [
@@ -12,24 +12,7 @@ const tools = [
 ];
 const PROMPT = '<|eot|><|start|>assistant';
 
-function read(pieces: readonly string[], request: object, prompt: string) {
-  const parser = answerParsers(request, prompt, MUSE_GLIMMER)();
-  const calls: ToolCall[] = [];
-  let [text, reasoning] = ['', ''];
-  for (const piece of [...pieces.map((one) => parser.push(one)), parser.end()]) {
-    text += piece.text;
-    reasoning += piece.reasoning;
-    addToolCalls(calls, piece.toolCalls);
-  }
-  return { text, reasoning, calls: calls.map((call) => call.function) };
-}
-
-function expectRead(answer: string, expected: object, request: object = { tools }, prompt = PROMPT): void {
-  const whole = { text: '', reasoning: '', calls: [], ...expected };
-  for (let i = 0; i <= answer.length; i++)
-    expect(read([answer.slice(0, i), answer.slice(i)], request, prompt), `cut at ${i}`).toEqual(whole);
-  expect(read(answer.split(''), request, prompt)).toEqual(whole);
-}
+const expectRead = readsWith(MUSE_GLIMMER, { tools }, PROMPT);
 
 const think = (text: string): string => ` to=self<|message|>${text}<|eom|><|start|>assistant`;
 const say = (text: string): string => ` to=user<|message|>${text}`;
