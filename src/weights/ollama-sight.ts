@@ -149,8 +149,8 @@ const RULES: Readonly<Record<string, Rule>> = {
   },
 };
 
+const TOWER = /^(v|mm)\./;
 /** Bounds that stand in tensors of their own as well, and what hears. */
-const NO_TOWER = /^(v|mm)\./;
 const OF_NO_USE = /^(v\.clamp_data|mm\.a\..*)$/;
 
 /** Whether a file of a model holds what sees for it as well. */
@@ -195,7 +195,7 @@ export function ollamaSight(metadata: GgufMetadata, shape: ShapeOf): GgufView | 
   return {
     keys,
     nameOf: (tensor) => {
-      if (!NO_TOWER.test(tensor) || OF_NO_USE.test(tensor)) return null;
+      if (!TOWER.test(tensor) || OF_NO_USE.test(tensor)) return null;
       const found = names.find(([pattern]) => pattern.test(tensor));
       return found === undefined ? tensor : tensor.replace(found[0], found[1]);
     },

@@ -51,16 +51,16 @@ export function normHanded(
 ): NormHanded | null {
   const { k, norm } = next;
   if (norm === null || shape.glu !== null || shape.n !== k || shape.rowKind !== next.rowKind) return null;
-  const [choice, taker] = [choiceOf(shape), choiceOf(next)];
-  if (choice === null || taker === null) return null;
+  const [choice, consumer] = [choiceOf(shape), choiceOf(next)];
+  if (choice === null || consumer === null) return null;
   const left = (form: NormHanded): NormHanded | null =>
     linearFits(capabilities, { ...shape, outNorm: { eps: norm.eps, form } }, choice) &&
-    linearFits(capabilities, { ...next, xNormed: form }, taker)
+    linearFits(capabilities, { ...next, xNormed: form }, consumer)
       ? form
       : null;
-  if (taker.family === 'matrices' && matrixOf(capabilities)?.component === 'f16') return left('halves');
-  if (taker.family !== 'dp4a' || choice.family !== 'dp4a') return null;
-  const bytes = dp4aLayout(gemvSpec(next), taker.config);
+  if (consumer.family === 'matrices' && matrixOf(capabilities)?.component === 'f16') return left('halves');
+  if (consumer.family !== 'dp4a' || choice.family !== 'dp4a') return null;
+  const bytes = dp4aLayout(gemvSpec(next), consumer.config);
   return left({ bytes, tiles: dp4aTiles(gemvSpec(shape), choice.config) });
 }
 

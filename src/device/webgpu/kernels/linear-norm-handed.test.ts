@@ -114,8 +114,8 @@ describe('a norm between two dp4a products', () => {
       return [down, { ...up, n: 6144, outStride: 6144, glu: null }];
     },
   };
-  const formOf = (giver: LinearShape, taker: LinearShape, capabilities = LARGE) =>
-    normHanded(capabilities, giver, taker, choicesOn(capabilities));
+  const formOf = (producer: LinearShape, consumer: LinearShape, capabilities = LARGE) =>
+    normHanded(capabilities, producer, consumer, choicesOn(capabilities));
 
   it.each([
     ['behind attention', attention],
@@ -129,12 +129,12 @@ describe('a norm between two dp4a products', () => {
 
   it('leaves the result twice, and sums of squares, by which the second norms what it makes', () => {
     for (const pairOf of [attention, mlp]) {
-      const [giver, taker] = pairOf(4);
-      const form = formOf(giver, taker)!;
-      const given = { ...giver, xHanded: form === 'halves' ? form : form.bytes };
+      const [producer, consumer] = pairOf(4);
+      const form = formOf(producer, consumer)!;
+      const given = { ...producer, xHanded: form === 'halves' ? form : form.bytes };
       const [first, plain] = [
         built({ ...given, outNorm: { eps: 1e-6, form } }),
-        built({ ...taker, xNormed: form }),
+        built({ ...consumer, xNormed: form }),
       ];
       expect(first.stages).toHaveLength(1);
       expect(first.stages[0]!.bindings.map(({ name, access }) => `${name} ${access}`)).toEqual([
@@ -160,51 +160,58 @@ describe('a norm between two dp4a products', () => {
         expect.arrayContaining(['scratchBytes', 'scratchTerms', 'scratchSquares']),
       );
       expect(plain.scratch!.scratchSquares).toBe(4 * 128 * 4);
-      expect(built(taker).stages.map(({ label }) => label)[0]).toBe('rms-norm to bytes [4096]');
+      expect(built(consumer).stages.map(({ label }) => label)[0]).toBe('rms-norm to bytes [4096]');
     }
   });
 
   it('keeps its launch where there is no room, or what is left is not what the second reads', () => {
-    const [giver, taker] = mlp(4);
-    expect(formOf(giver, taker)).not.toBeNull();
-    expect(formOf({ ...giver, bias: true }, { ...taker }, { ...LARGE, storageBuffers: 11 })).not.toBeNull();
+    const [producer, consumer] = mlp(4);
+    expect(formOf(producer, consumer)).not.toBeNull();
+    expect(
+      formOf({ ...producer, bias: true }, { ...consumer }, { ...LARGE, storageBuffers: 11 }),
+    ).not.toBeNull();
     // Ten storage buffers, or eleven.
-    expect(formOf({ ...giver }, { ...taker }, { ...LARGE, storageBuffers: 10 })).not.toBeNull();
-    expect(formOf({ ...giver }, { ...taker }, { ...LARGE, storageBuffers: 9 })).toBeNull();
-    expect(formOf({ ...giver, bias: true }, { ...taker }, { ...LARGE, storageBuffers: 10 })).toBeNull();
-    expect(formOf(giver, { ...taker, norm: null })).toBeNull();
-    expect(formOf(giver, { ...taker, k: 2048 })).toBeNull();
-    expect(formOf(giver, { ...taker, rowKind: 'outputs' })).toBeNull();
-    expect(formOf({ ...giver, outOffset: 64 }, taker)).toBeNull();
-    expect(formOf({ ...giver }, { ...taker }, { ...LARGE, deterministic: true })).toBeNull();
+    expect(formOf({ ...producer }, { ...consumer }, { ...LARGE, storageBuffers: 10 })).not.toBeNull();
+    expect(formOf({ ...producer }, { ...consumer }, { ...LARGE, storageBuffers: 9 })).toBeNull();
+    expect(formOf({ ...producer, bias: true }, { ...consumer }, { ...LARGE, storageBuffers: 10 })).toBeNull();
+    expect(formOf(producer, { ...consumer, norm: null })).toBeNull();
+    expect(formOf(producer, { ...consumer, k: 2048 })).toBeNull();
+    expect(formOf(producer, { ...consumer, rowKind: 'outputs' })).toBeNull();
+    expect(formOf({ ...producer, outOffset: 64 }, consumer)).toBeNull();
+    expect(formOf({ ...producer }, { ...consumer }, { ...LARGE, deterministic: true })).toBeNull();
     // Pieces of 64 columns are not whole in 32 features, nor are those of a product of another kind.
     const wide: ChoiceOf = (shape) => {
       const rule = ruleForLinear(LARGE, shape)!;
-      return shape !== taker || rule.family !== 'dp4a'
+      return shape !== consumer || rule.family !== 'dp4a'
         ? rule
         : { family: 'dp4a', config: { ...rule.config, pieces: 2 } };
     };
-    expect(normHanded(LARGE, giver, taker, wide)).toBeNull();
+    expect(normHanded(LARGE, producer, consumer, wide)).toBeNull();
   });
 
   it('goes on being left by any two choices that each would keep what rules choose', () => {
-    const [giver, taker] = mlp(4);
-    const form = formOf(giver, taker)!;
-    const givers = [{}, { subgroups: 28 }, { across: 8, each: 4 }].map((sizes) => dp4aOf(giver, sizes));
-    const takers = [{}, { across: 8 }, { splits: 4 }].map((sizes) => dp4aOf(taker, sizes));
-    for (const choice of givers) expect(keepsNorming(LARGE, giver, form, choice)).toBe(true);
-    for (const choice of takers) expect(keepsNormed(form, choice)).toBe(true);
-    for (const first of givers)
-      for (const second of takers)
-        expect(normHanded(LARGE, giver, taker, (shape) => (shape === giver ? first : second))).not.toBeNull();
-    expect(keepsNorming(LARGE, giver, form, dp4aOf(giver, { subgroups: 7 }))).toBe(false);
-    expect(keepsNormed(form, dp4aOf(taker, { pieces: 2 }))).toBe(false);
+    const [producer, consumer] = mlp(4);
+    const form = formOf(producer, consumer)!;
+    const producers = [{}, { subgroups: 28 }, { across: 8, each: 4 }].map((sizes) => dp4aOf(producer, sizes));
+    const consumers = [{}, { across: 8 }, { splits: 4 }].map((sizes) => dp4aOf(consumer, sizes));
+    for (const choice of producers) expect(keepsNorming(LARGE, producer, form, choice)).toBe(true);
+    for (const choice of consumers) expect(keepsNormed(form, choice)).toBe(true);
+    for (const first of producers)
+      for (const second of consumers)
+        expect(
+          normHanded(LARGE, producer, consumer, (shape) => (shape === producer ? first : second)),
+        ).not.toBeNull();
+    expect(keepsNorming(LARGE, producer, form, dp4aOf(producer, { subgroups: 7 }))).toBe(false);
+    expect(keepsNormed(form, dp4aOf(consumer, { pieces: 2 }))).toBe(false);
     const gemv = {
       family: 'gemv',
       config: { subgroupSize: 32, subgroups: 8, rowsPerSubgroup: 2, splits: 1, workgroupBytes: 49152 },
     } as const;
-    expect([keepsNorming(LARGE, giver, form, gemv), keepsNormed(form, gemv)]).toEqual([false, false]);
+    expect([keepsNorming(LARGE, producer, form, gemv), keepsNormed(form, gemv)]).toEqual([false, false]);
     // Halves, where they are taken, are no reason to choose anything.
-    expect([keepsNorming(LARGE, giver, 'halves', gemv), keepsNormed('halves', gemv)]).toEqual([true, true]);
+    expect([keepsNorming(LARGE, producer, 'halves', gemv), keepsNormed('halves', gemv)]).toEqual([
+      true,
+      true,
+    ]);
   });
 });
