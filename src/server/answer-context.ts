@@ -2,6 +2,7 @@
 import type { BodiesInFlight } from './bodies-in-flight.js';
 import type { CallerRules } from './caller.js';
 import type { EnginePort } from './engine-port.js';
+import type { RequestId } from './request-id.js';
 import type { RequestObserver } from './request-observer.js';
 import type { Shutdown } from './shutdown.js';
 
@@ -18,5 +19,5 @@ export interface AnswerContext {
   readonly shutdown: Shutdown;
   readonly rules: CallerRules;
   /** Opens the record of one request: log line and metrics. `key`: name of the key it came with. */
-  observe(route: string, key: string | undefined): RequestObserver;
+  observe(route: string, key: string | undefined, id: RequestId): RequestObserver;
 }

@@ -9,6 +9,7 @@ import type { Caller } from './caller.js';
 import { asKvantError } from './http-errors.js';
 import { IncomingBody } from './incoming-body.js';
 import type { Asked, Endpoint, Protocol } from './protocol.js';
+import type { RequestId } from './request-id.js';
 import type { RequestObserver } from './request-observer.js';
 import { stopping } from './shutdown.js';
 import { SSE_HEADERS, sseStream } from './sse.js';
@@ -20,9 +21,10 @@ export async function answerRequest(
   endpoint: Endpoint,
   raw: Request,
   caller: Caller,
+  requestId: RequestId,
 ): Promise<Response> {
   const { engine, shutdown } = context;
-  const observer = context.observe(endpoint.name, caller.key?.name);
+  const observer = context.observe(endpoint.name, caller.key?.name, requestId);
   const generations: Generation[] = [];
   const over = new AbortController();
   const cancel = (): void => {
@@ -45,12 +47,12 @@ export async function answerRequest(
     const request = requests[0]?.request;
     const choices = request?.n ?? 1;
     const answer = endpoint.answer({ engine, asked, request, choices: choices * requests.length });
+    requestId.answeredAs(answer.id);
     for (const { start } of requests) generations.push(start({ requestId: answer.id, signal: raw.signal }));
-    observer.started(answer.id, asked.stream, request);
+    observer.started(asked.stream, request);
     // A refusal must come before anything streams.
     await Promise.all(generations.map((g) => g.accepted));
     body.release();
-    const headers = { 'x-request-id': answer.id };
     if (asked.stream) {
       streaming = true;
       let gone = false;
@@ -68,7 +70,7 @@ export async function answerRequest(
         named,
       });
       return new Response(sseStream(events, { keepAliveMs: context.keepAliveMs, onEnd }), {
-        headers: { ...SSE_HEADERS, ...headers },
+        headers: SSE_HEADERS,
       });
     }
     for (const [index, generation] of generations.entries()) void watch(generation, index, observer);
@@ -76,7 +78,7 @@ export async function answerRequest(
     if (raw.signal.aborted) observer.ended();
     for (const result of results) throwIfFailed(result);
     observer.finished(results);
-    return Response.json(answer.whole(results), { headers });
+    return Response.json(answer.whole(results));
   } catch (error) {
     // Nobody but the server itself gives up a body whose client is still there.
     const known = over.signal.aborted ? stopping() : named(error);

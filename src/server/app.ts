@@ -24,6 +24,7 @@ import { ServerMetrics } from './metrics.js';
 import { PageGuard } from './page-guard.js';
 import type { Endpoint } from './protocol.js';
 import { PROTOCOLS, protocolAt } from './protocols.js';
+import { REQUEST_ID, RequestId } from './request-id.js';
 import { RequestObserver } from './request-observer.js';
 import { routeHint } from './route-hint.js';
 import { type AppOptions, checkAppOptions } from './server-options.js';
@@ -31,7 +32,7 @@ import { Shutdown } from './shutdown.js';
 
 /** What is known of a request when its route is reached. */
 export interface AppVariables {
-  Variables: { key?: KeyHolder };
+  Variables: { key?: KeyHolder; requestId: RequestId };
 }
 
 /** The methods of each path. */
@@ -68,7 +69,7 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
       maxPriority: options.maxPriority ?? PRIORITY_RANGE,
       prefixCacheShared: options.prefixCacheShared ?? false,
     },
-    observe: (route, key) => new RequestObserver(route, key, log, metrics),
+    observe: (route, key, id) => new RequestObserver(route, key, id, log, metrics),
   };
   const created = Math.floor(Date.now() / 1000);
   const app = new Hono<AppVariables>();
@@ -76,7 +77,8 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   const refuse = (c: Context<AppVariables>, error: KvantError): Response => {
     const status = protocolAt(c.req.path).errorStatus?.(error) ?? statusOf(error);
     const key = c.get('key')?.name;
-    const fields = { key, method: c.req.method, path: shown(c.req.path), status, code: error.code };
+    const { fields: id } = c.get('requestId');
+    const fields = { ...id, key, method: c.req.method, path: shown(c.req.path), status, code: error.code };
     // A browser keeps the answer from the page: whoever runs the server has to read what would allow it.
     if (status === 403) Object.assign(fields, { fix: error.fix });
     log.info(fields, printable(error.message));
@@ -84,7 +86,10 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   };
 
   app.use(async (c, next) => {
+    const requestId = new RequestId(c.req.header(REQUEST_ID));
+    c.set('requestId', requestId);
     await next();
+    c.res.headers.set(REQUEST_ID, `${requestId}`);
     // A client must not wait for its next answer on a connection that is about to close.
     if (context.shutdown.draining) c.header('connection', 'close');
   });
@@ -109,7 +114,7 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   });
   if (origins.length > 0)
     app.use(
-      cors({ origin: (origin) => guard.corsOrigin(origin), exposeHeaders: ['x-request-id', 'retry-after'] }),
+      cors({ origin: (origin) => guard.corsOrigin(origin), exposeHeaders: [REQUEST_ID, 'retry-after'] }),
     );
   app.get('/health', async () => {
     const fault = await engine.stats().then(
@@ -164,7 +169,9 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   );
   for (const protocol of PROTOCOLS)
     for (const endpoint of protocol.endpoints)
-      app.post(endpoint.path, (c) => answerRequest(context, protocol, endpoint, c.req.raw, callerOf(c)));
+      app.post(endpoint.path, (c) =>
+        answerRequest(context, protocol, endpoint, c.req.raw, callerOf(c), c.get('requestId')),
+      );
   const routes = routesOf(PROTOCOLS.flatMap(({ endpoints }) => endpoints));
 
   app.notFound((c) => {
@@ -192,7 +199,7 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   app.onError((error, c) => {
     const known = asKvantError(error);
     if (known.cause !== undefined && known.code === 'internal')
-      log.error({ err: known.cause }, 'unexpected error');
+      log.error({ ...c.get('requestId').fields, err: known.cause }, 'unexpected error');
     return errorResponse(known, c.req.path);
   });
   return app;

@@ -9,6 +9,7 @@ import { KvantError } from '../errors.js';
 import { type Flight, probeHalfClosed } from './half-closed.js';
 import { statusOf } from './http-errors.js';
 import { answerError, rawAnswer, requestTimeout } from './raw-answers.js';
+import { RequestId } from './request-id.js';
 
 /** Times in milliseconds; 0 for no limit. */
 export interface ConnectionLimits {
@@ -88,8 +89,9 @@ export class Connections {
     if (connection === undefined) return flight;
     if (connection.refused) return null;
     if (connection.turnedAway !== null) {
-      answerError(outgoing, connection.turnedAway);
-      this.#tell(connection.socket, connection.turnedAway);
+      const id = new RequestId();
+      answerError(outgoing, connection.turnedAway, id);
+      this.#tell(connection.socket, connection.turnedAway, id);
       return null;
     }
     connection.flights.push(flight);
@@ -107,12 +109,13 @@ export class Connections {
     }
     if (connection.refused) return;
     connection.refused = true;
-    this.#tell(socket, error);
+    const id = new RequestId();
+    this.#tell(socket, error, id);
     const asked = connection.flights.filter(({ incoming }) => incoming.complete);
     const broken = connection.flights.find(({ incoming }) => !incoming.complete);
     const end = (): void => {
       if (broken?.outgoing.headersSent === true || !socket.writable) socket.destroy();
-      else endWith(socket, rawAnswer(error));
+      else endWith(socket, rawAnswer(error, id));
     };
     let left = asked.length;
     if (left === 0) end();
@@ -199,9 +202,9 @@ export class Connections {
     }
   }
 
-  #tell(socket: Socket, error: KvantError): void {
+  #tell(socket: Socket, error: KvantError, id: RequestId): void {
     const { code, message } = error;
-    this.#log?.info({ client: socket.remoteAddress, status: statusOf(error), code }, message);
+    this.#log?.info({ ...id.fields, client: socket.remoteAddress, status: statusOf(error), code }, message);
   }
 }
 

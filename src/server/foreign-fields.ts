@@ -86,7 +86,7 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   no_stop_trim: only(is(false), 'The answer ends before the stop string; add it yourself.'),
   prompt_embeds: refused('Send a text or token ids.'),
   repetition_detection: only(isEmpty, 'Use `repetition_penalty` or DRY.'),
-  request_id: refused('The server makes its own, and answers with it in the header X-Request-Id.'),
+  request_id: refused('Send it as the header X-Request-Id: the answer has it too, and so has the log.'),
   return_hidden_states: only(is(false)),
   return_prompt_text: only(is(false)),
   return_token_ids: only(is(false), 'Ask for `logprobs`: they have the bytes of every token.'),

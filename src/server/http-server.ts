@@ -9,6 +9,7 @@ import { type ConnectionLimits, Connections } from './connections.js';
 import { errorResponse } from './error-answers.js';
 import { asKvantError, statusOf } from './http-errors.js';
 import { answerError, parserError, rawAnswer, settleHost } from './raw-answers.js';
+import { REQUEST_ID, RequestId } from './request-id.js';
 
 export interface HttpServerOptions {
   readonly fetch: (request: Request) => Response | Promise<Response>;
@@ -54,7 +55,14 @@ export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOpt
     {
       hostname,
       overrideGlobalObjects: false,
-      errorHandler: (error) => errorResponse(unreadable(error), ''),
+      errorHandler: (thrown) => {
+        const error = unreadable(thrown);
+        const id = new RequestId();
+        log?.info({ ...id.fields, status: statusOf(error), code: error.code }, error.message);
+        const response = errorResponse(error, '');
+        response.headers.set(REQUEST_ID, `${id}`);
+        return response;
+      },
     },
   );
   const flights = new WeakMap<ServerResponse, { isEventStream: boolean }>();
@@ -71,13 +79,14 @@ export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOpt
     void pass(incoming, outgoing);
   };
   const refuse = (
-    { method, url = '' }: IncomingMessage,
+    { method, url = '', headers }: IncomingMessage,
     outgoing: ServerResponse,
     error: KvantError,
   ): void => {
     const status = statusOf(error);
-    log?.info({ method, path: shown(url), status, code: error.code }, error.message);
-    answerError(outgoing, error);
+    const id = new RequestId([headers[REQUEST_ID] ?? []].flat()[0]);
+    log?.info({ ...id.fields, method, path: shown(url), status, code: error.code }, error.message);
+    answerError(outgoing, error, id);
   };
   server.on('request', handle);
   server.on('checkContinue', (incoming, outgoing) => {
@@ -98,8 +107,10 @@ export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOpt
       kind: 'invalid-request',
       fix: 'Send the request to the server itself.',
     });
+    const id = new RequestId();
+    log?.info({ ...id.fields, method: 'CONNECT', status: statusOf(error), code: error.code }, error.message);
     socket.on('error', () => socket.destroy());
-    socket.end(rawAnswer(error));
+    socket.end(rawAnswer(error, id));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();

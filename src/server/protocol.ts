@@ -33,7 +33,7 @@ export interface AnswerSetup<A> {
  * objects, for it is made for every token of every client. Not streamed: `whole`.
  */
 export interface AnswerFormat {
-  /** Names the request in logs, and in the header `x-request-id`. */
+  /** Names the request in logs, and in the header `x-request-id` unless the client gave one. */
   readonly id: string;
   /** What a stream begins with. `promptTokens`: of each prompt. */
   open(promptTokens: readonly number[]): string;

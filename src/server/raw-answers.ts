@@ -4,12 +4,14 @@ import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { readAuthority } from './authority.js';
 import { errorAnswer } from './error-answers.js';
+import { REQUEST_ID, type RequestId } from './request-id.js';
 
 /** A whole response, after which the connection is to be closed. */
-export function rawAnswer(error: KvantError): string {
+export function rawAnswer(error: KvantError, id: RequestId): string {
   const { status, body, ...answer } = errorAnswer(error, '');
   const headers = {
     ...answer.headers,
+    [REQUEST_ID]: `${id}`,
     'content-length': Buffer.byteLength(body),
     connection: 'close',
   };
@@ -18,10 +20,11 @@ export function rawAnswer(error: KvantError): string {
 }
 
 /** The same as the response to a request; its connection is closed, for nobody has read the body. */
-export function answerError(outgoing: ServerResponse, error: KvantError): void {
+export function answerError(outgoing: ServerResponse, error: KvantError, id: RequestId): void {
   const { status, headers, body } = errorAnswer(error, outgoing.req.url ?? '');
   outgoing.writeHead(status, {
     ...headers,
+    [REQUEST_ID]: `${id}`,
     'content-length': Buffer.byteLength(body),
     connection: 'close',
   });

@@ -5,6 +5,7 @@ import type { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
 import { statusOf } from './http-errors.js';
 import type { ServerMetrics } from './metrics.js';
+import type { RequestId } from './request-id.js';
 
 const SHOWN_ENTRIES = 20;
 const SHOWN_DEPTH = 8;
@@ -14,29 +15,29 @@ export class RequestObserver {
   readonly #route: string;
   /** Name of the key that the request came with. */
   readonly #key: string | undefined;
+  readonly #id: RequestId;
   readonly #log: Logger;
   readonly #metrics: ServerMetrics;
   readonly #startedAt = performance.now();
   /** When each choice had its last tokens. */
   readonly #lastDeltaAt = new Map<number, number>();
-  #id: string | undefined;
   #stream: boolean | undefined;
   #over = false;
 
-  constructor(route: string, key: string | undefined, log: Logger, metrics: ServerMetrics) {
+  constructor(route: string, key: string | undefined, id: RequestId, log: Logger, metrics: ServerMetrics) {
     this.#route = route;
     this.#key = key;
+    this.#id = id;
     this.#log = log;
     this.#metrics = metrics;
   }
 
-  started(id: string, stream: boolean, request: ChatRequest | GenerateRequest | undefined): void {
-    this.#id = id;
+  started(stream: boolean, request: ChatRequest | GenerateRequest | undefined): void {
     this.#stream = stream;
     if (!this.#log.isLevelEnabled('debug')) return;
     // Share and salt are made from the key: not even a digest of it is for a log.
     const { share: _, cacheSalt: __, ...parameters } = request ?? {};
-    this.#log.debug({ id, key: this.#key, parameters: shorten(parameters) }, 'request');
+    this.#log.debug({ ...this.#id.fields, key: this.#key, parameters: shorten(parameters) }, 'request');
   }
 
   /** `choice`: of all choices of the response. */
@@ -63,7 +64,7 @@ export class RequestObserver {
     };
     this.#log.info(
       {
-        id: this.#id,
+        ...this.#id.fields,
         key: this.#key,
         route: this.#route,
         stream: this.#stream,
@@ -79,7 +80,7 @@ export class RequestObserver {
     );
     if (this.#log.isLevelEnabled('debug')) {
       this.#log.debug(
-        { id: this.#id, seed: first?.seed, timings: first?.timings, text: shorten(first?.text) },
+        { ...this.#id.fields, seed: first?.seed, timings: first?.timings, text: shorten(first?.text) },
         'response',
       );
     }
@@ -89,7 +90,7 @@ export class RequestObserver {
     const status = statusOf(error);
     if (!this.#close(status < 500 ? 'refused' : 'error')) return;
     const fields = {
-      id: this.#id,
+      ...this.#id.fields,
       key: this.#key,
       route: this.#route,
       status,
@@ -106,7 +107,12 @@ export class RequestObserver {
   ended(): void {
     if (!this.#close('cancelled')) return;
     this.#log.info(
-      { id: this.#id, key: this.#key, route: this.#route, ms: round(performance.now() - this.#startedAt) },
+      {
+        ...this.#id.fields,
+        key: this.#key,
+        route: this.#route,
+        ms: round(performance.now() - this.#startedAt),
+      },
       'client went away',
     );
   }
