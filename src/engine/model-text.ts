@@ -4,7 +4,7 @@ import { KvantError } from '../errors.js';
 import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
-import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-template.js';
+import { ChatTemplate, PUT_ONE, type RenderOptions, type Unread } from '../text/chat-template.js';
 import { toolFormatNamed, toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
 import type { TokenClues } from '../text/formats/tool-grammar.js';
@@ -71,7 +71,7 @@ export class ModelText {
     const format = toolFormat === undefined ? null : toolFormatNamed(toolFormat);
     const files = await textFiles(place);
     const tokenizer = await files.tokenizer();
-    const template = await findTemplate(files);
+    const template = await findTemplate(files, tokenizer);
     const { defaults, eosTokenIds, ignored, notices } = await files.generation(tokenizer);
     const broken: Notice[] = template instanceof KvantError ? [brokenNotice(template)] : [];
     const origin = { kind: 'folder', ...place } as const;
@@ -84,7 +84,8 @@ export class ModelText {
   static async forTasks(origin: TextOrigin): Promise<ModelText> {
     if (origin.kind === 'stand-in') return ModelText.standIn(origin.vocab);
     const files = await textFiles(origin);
-    const [tokenizer, template] = await Promise.all([files.tokenizer({ lazily: true }), findTemplate(files)]);
+    const tokenizer = await files.tokenizer({ lazily: true });
+    const template = await findTemplate(files, tokenizer);
     return new ModelText({ tokenizer, template, eosIds: [] }, origin, {});
   }
 
@@ -170,7 +171,7 @@ export class ModelText {
       throw new KvantError('chat-template-missing', 'The model has no chat template.', {
         kind: 'invalid-request',
         where: 'messages',
-        fix: 'It is a base model: send it a raw prompt, or use its chat-tuned sibling.',
+        fix: `It is a base model: send it a raw prompt, or use its chat-tuned sibling. ${PUT_ONE}`,
       });
     if (template instanceof KvantError) throw template;
     const given = forTemplate(options, template);
@@ -279,9 +280,12 @@ export class ModelText {
 }
 
 /** The template of a model, or what a chat is refused with where it does not compile. */
-async function findTemplate(files: TextFiles): Promise<ChatTemplate | KvantError | undefined> {
+async function findTemplate(
+  files: TextFiles,
+  tokenizer: Tokenizer,
+): Promise<ChatTemplate | KvantError | undefined> {
   try {
-    return await files.template();
+    return await files.template(tokenizer);
   } catch (cause) {
     if (!(cause instanceof KvantError) || cause.code !== 'chat-template-broken') throw cause;
     return new KvantError('chat-template-broken', cause.message, {

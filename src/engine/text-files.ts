@@ -16,8 +16,8 @@ import type { TextPlace } from './texts/text-origin.js';
 export interface TextFiles {
   /** `lazily`: what decoding needs is made when something is decoded. */
   tokenizer(options?: { readonly lazily?: boolean }): Promise<Tokenizer>;
-  /** undefined where there is none: a base model. Errors: `chat-template-broken`. */
-  template(): Promise<ChatTemplate | undefined>;
+  /** `tokenizer`: of these files. undefined where there is none: a base model. Errors: `chat-template-broken`. */
+  template(tokenizer: Tokenizer): Promise<ChatTemplate | undefined>;
   generation(tokenizer?: Tokenizer): Promise<GenerationConfig>;
 }
 
@@ -48,7 +48,7 @@ async function ownFiles(path: string): Promise<TextFiles> {
   if (!(await isGgufFile(path)))
     return {
       tokenizer: (options) => Tokenizer.load(path, options),
-      template: () => ChatTemplate.find(path),
+      template: (tokenizer) => ChatTemplate.find(path, tokenizer.config),
       generation: (tokenizer) => loadGenerationConfig(path, tokenizer),
     };
   await using file = await GgufFile.open(path);

@@ -234,6 +234,17 @@ describe('ChatTemplate.find', () => {
     });
   });
 
+  it('gives templates the special tokens that the tokenizer knows from other files', async () => {
+    await config({ chat_template: '{{ bos_token }}|{{ eos_token }}' });
+    await writeFile(join(folder, 'special_tokens_map.json'), JSON.stringify({ bos_token: '<s>' }));
+    await writeFile(
+      join(folder, 'tokenizer.json'),
+      JSON.stringify({ model: { type: 'BPE', vocab: { a: 0 }, merges: [] } }),
+    );
+    const { config: stated } = await Tokenizer.load(folder, { lazily: true });
+    expect((await ChatTemplate.find(folder, stated))!.render(messages)).toBe('<s>|');
+  });
+
   it('prefers chat_template.jinja, then chat_template.json, then tokenizer_config.json', async () => {
     await config({
       chat_template: 'config {{ bos_token }}{{ eos_token }}',

@@ -43,6 +43,9 @@ interface NamedTemplate {
   readonly reads: TemplateReads;
 }
 
+/** Mistral's own files have none, for its library writes the prompts. */
+export const PUT_ONE = 'If it is chat-tuned, put its chat_template.jinja beside its tokenizer.';
+
 /**
  * The chat template of a model: messages in, prompt text out, as the model saw it in training.
  *
@@ -79,10 +82,12 @@ export class ChatTemplate {
    * The template of a model folder: `chat_template.jinja`, else `chat_template.json`, else that of
    * `tokenizer_config.json`; `undefined` where there is none (a base model).
    *
+   * @param stated what the folder's tokenizer took for tokenizer_config.json, its special tokens included (Tokenizer.config). Default: the file
    * @throws KvantError `chat-template-broken`, `tokenizer-broken`
    */
-  static async find(folder: string): Promise<ChatTemplate | undefined> {
-    const config = (await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken')) ?? {};
+  static async find(folder: string, stated?: JsonObject): Promise<ChatTemplate | undefined> {
+    const config =
+      stated ?? (await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken')) ?? {};
     const special = specialTokens(config);
     const jinja = await readTextFile(folder, 'chat_template.jinja');
     if (jinja !== undefined) {
@@ -115,7 +120,7 @@ export class ChatTemplate {
     throw new KvantError('chat-template-missing', `The model in ${folder} has no chat template`, {
       kind: 'invalid-request',
       where: folder,
-      fix: 'It is a base model: send it a raw prompt (/v1/completions, or --raw), or use its chat-tuned sibling.',
+      fix: `It is a base model: send it a raw prompt (/v1/completions, or --raw), or use its chat-tuned sibling. ${PUT_ONE}`,
     });
   }
 

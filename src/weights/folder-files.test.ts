@@ -61,6 +61,8 @@ it.each([
   ['tokenizer.json', true],
   ['tokenizer.model', true],
   ['tiktoken.model', true],
+  ['tekken.json', true],
+  ['vocab.txt', true],
   ['tokenizer_config.json', true],
   ['special_tokens_map.json', true],
   ['added_tokens.json', true],

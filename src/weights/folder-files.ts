@@ -21,6 +21,7 @@ const SMALL_FILES = [
   /^(vocab|merges)\.txt$/,
   /^(spiece|sentencepiece.*|vocab)\.model$/,
   /^tiktoken\.model$/,
+  /^tekken\.json$/,
   /\.(tiktoken)$/,
   /^chat_template\.(jinja|json)$/,
   /^(modules|config_sentence_transformers|sentence_bert_config)\.json$/,
@@ -33,8 +34,11 @@ const SMALL_FILES = [
 export const TOKENIZER_FILES: readonly string[] = [
   'tokenizer.json',
   'tokenizer.model',
+  'tekken.json',
   'vocab.json',
+  'vocab.txt',
   'tiktoken.model',
+  'hy.tiktoken',
 ];
 
 /** True for the files beside the weights that a model needs: configuration, tokenizer, templates. */

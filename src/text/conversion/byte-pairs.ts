@@ -15,26 +15,23 @@ export function readMerges(text: string): [string, string][] {
   });
 }
 
-/**
- * Lines of a token's bytes in base64 and its rank, which is its id. Two tokens become a third wherever there is such one, the lowest rank
- * first.
- */
-export function readRanks(text: string): {
-  readonly vocab: Record<string, number>;
-  readonly merges: [string, string][];
-} {
-  const alphabet: string[] = [];
-  for (const [character, byte] of byteAlphabet()) alphabet[byte] = character;
-  const tokens: string[] = [];
-  text.split(/\r?\n/).forEach((line, index) => {
-    if (line === '') return;
-    const [base64, rank] = line.split(' ');
-    const id = Number(rank);
-    const bytes = Buffer.from(base64!, 'base64');
-    if (rank === undefined || !Number.isSafeInteger(id) || id < 0 || id > 1 << 24 || bytes.length === 0)
-      throw new RangeError(`line ${index + 1} is no token and rank`);
-    tokens[id] = Array.from(bytes, (byte) => alphabet[byte]).join('');
-  });
+/** Tokens in the alphabet of bytes by their rank, which is their id. */
+export interface Ranks {
+  readonly vocab: Readonly<Record<string, number>>;
+  /** Two tokens become a third wherever there is such one, the lowest rank first. */
+  readonly merges: readonly (readonly [string, string])[];
+}
+
+const ALPHABET: string[] = [];
+for (const [character, byte] of byteAlphabet()) ALPHABET[byte] = character;
+
+/** A token, given as its bytes in base64, in the alphabet of bytes. */
+export function tokenOf(base64: string): string {
+  return Array.from(Buffer.from(base64, 'base64'), (byte) => ALPHABET[byte]).join('');
+}
+
+/** `tokens`: by rank. There may be holes. */
+export function ranksOf(tokens: readonly string[]): Ranks {
   const known = tokens.flatMap((token, id) => [[token, id] as const]);
   const [texts, ids] = [known.map(([token]) => token), known.map(([, id]) => id)];
   return {
@@ -47,11 +44,26 @@ export function readRanks(text: string): {
   };
 }
 
+/** Lines of a token's bytes in base64 and its rank (tiktoken). */
+export function readRanks(text: string): Ranks {
+  const tokens: string[] = [];
+  text.split(/\r?\n/).forEach((line, index) => {
+    if (line === '') return;
+    const [base64, rank] = line.split(' ');
+    const id = Number(rank);
+    const token = tokenOf(base64!);
+    if (rank === undefined || !Number.isSafeInteger(id) || id < 0 || id > 1 << 24 || token === '')
+      throw new RangeError(`line ${index + 1} is no token and rank`);
+    tokens[id] = token;
+  });
+  return ranksOf(tokens);
+}
+
 /** `vocab`: tokens in the alphabet of bytes. */
 export function bytePairTokenizer(
   vocab: JsonObject,
   merges: readonly (readonly [string, string])[],
-  pattern: SplitPattern,
+  pattern: Pick<SplitPattern, 'preTokenizer' | 'normalizer' | 'ignoreMerges'>,
   prefix: boolean,
 ): JsonObject {
   return {

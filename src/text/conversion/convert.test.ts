@@ -1,14 +1,18 @@
-/** Tokenizers without tokenizer.json beside SentencePiece, transformers, and tiktoken's rule (scripts/fixtures/tokenizer_files.py). */
+/** Tokenizers without tokenizer.json beside SentencePiece, transformers, mistral-common, and tiktoken's rule (scripts/fixtures/tokenizer_files.py). */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { readPacked } from '../../../test/fixtures/read-packed.js';
+import { ChatTemplate } from '../chat-template.js';
 import { Tokenizer } from '../tokenizer.js';
 
 interface Made {
   readonly files: Readonly<Record<string, string>>;
   readonly cases: readonly (readonly [text: string, ids: readonly number[]])[];
+  /** Of BERT: a text of its own, and two. */
+  readonly whole?: readonly number[];
+  readonly pair?: readonly number[];
 }
 const FIXTURE = readPacked(
   join(import.meta.dirname, '../../../test/fixtures/text/tokenizer-files.json.br'),
@@ -57,6 +61,35 @@ describe('a folder without tokenizer.json', () => {
     expect([ids.at(0) === 1, ids.at(-1)]).toEqual([false, 2]);
   });
 
+  it.each(['bert', 'bert, with capitals'])(
+    'puts a text of %s, and two, between their tokens',
+    async (name) => {
+      const { files, whole, pair } = FIXTURE[name]!;
+      const tokenizer = await Tokenizer.load(folderOf(files));
+      expect([...tokenizer.encode('the cache')]).toEqual(whole);
+      expect([...tokenizer.encodePair('the cache', 'of tokens', 100)!.ids]).toEqual(pair);
+      expect(tokenizer.decode(whole!)).toBe('the cache');
+    },
+  );
+
+  it('of Mistral begins a text as its models want it, whatever class is named, and so do templates', async () => {
+    const { files } = FIXTURE.tekken!;
+    const named = { ...files, ...config({ tokenizer_class: 'MistralCommonBackend' }) };
+    const folder = folderOf({ ...named, 'chat_template.jinja': '{{ bos_token }}[INST]{{ eos_token }}' });
+    const tokenizer = await Tokenizer.load(folder);
+    expect([...tokenizer.encode('a')]).toEqual([1, 24 + 97]);
+    const template = await ChatTemplate.find(folder, tokenizer.config);
+    expect(template!.render([{ role: 'user', content: '' }])).toBe('<s>[INST]</s>');
+  });
+
+  it('of Hunyuan begins a text with its own mark unless told otherwise', async () => {
+    const { files } = FIXTURE.hunyuan!;
+    const first = files['hy.tiktoken']!.split('\n').length - 1;
+    expect([...(await Tokenizer.load(folderOf(files))).encode('a')]).toEqual([first + 1, 64]);
+    const silent = { ...files, ...config({ tokenizer_class: 'HYTokenizer', add_bod_token: false }) };
+    expect([...(await Tokenizer.load(folderOf(silent))).encode('a')]).toHaveLength(1);
+  });
+
   const config = (fields: object): Record<string, string> => ({
     'tokenizer_config.json': JSON.stringify(fields),
   });
@@ -82,6 +115,12 @@ describe('a folder without tokenizer.json', () => {
       { 'tiktoken.model': 'YQ== 0', ...config({ tokenizer_class: 'GemmaTokenizer' }) },
       /tokenizer\.model/,
     ],
+    ['words of a model that names no class', { 'vocab.txt': '[UNK]\n' }, /names no tokenizer_class/],
+    [
+      'no words for its class',
+      { 'vocab.json': '{}', ...config({ tokenizer_class: 'BertTokenizer' }) },
+      /no vocab\.txt/,
+    ],
   ] as const)('is refused with %s', async (_, files, message) => {
     await expect(Tokenizer.load(folderOf(files))).rejects.toMatchObject({
       code: 'tokenizer-unsupported',
@@ -101,6 +140,47 @@ describe('a folder without tokenizer.json', () => {
     await expect(Tokenizer.load(folder)).rejects.toMatchObject({
       code: 'tokenizer-broken',
       where: join(folder, 'tokenizer.model'),
+    });
+  });
+
+  const tekken = JSON.parse(FIXTURE.tekken!.files['tekken.json']!) as {
+    readonly config: object;
+    readonly vocab: readonly object[];
+    readonly special_tokens: readonly object[];
+  };
+  it.each([
+    ['no pattern', { ...tekken, config: { ...tekken.config, pattern: null } }, /pattern/],
+    [
+      'no sizes',
+      { ...tekken, config: { ...tekken.config, default_vocab_size: '400' } },
+      /default_vocab_size/,
+    ],
+    ['too few tokens', { ...tekken, vocab: tekken.vocab.slice(0, 300) }, /does not list/],
+    ['tokens in no order', { ...tekken, vocab: [...tekken.vocab].reverse() }, /entry 0/],
+    [
+      'a special token behind the last',
+      { ...tekken, special_tokens: [{ rank: 24, token_str: '<s>' }] },
+      /"special_tokens" has .*24/,
+    ],
+    ['no special tokens, in a version that lists them', { ...tekken, special_tokens: null }, /version v11/],
+  ])('is told as broken where tekken.json has %s', async (_, json, message) => {
+    const folder = folderOf({ 'tekken.json': JSON.stringify(json) });
+    await expect(Tokenizer.load(folder)).rejects.toMatchObject({
+      code: 'tokenizer-broken',
+      where: join(folder, 'tekken.json'),
+      message: expect.stringMatching(message) as string,
+    });
+  });
+
+  it('is told as broken where vocab.txt has no token that ends a text', async () => {
+    const folder = folderOf({
+      'vocab.txt': '[UNK]\n[CLS]\n',
+      ...config({ tokenizer_class: 'BertTokenizer' }),
+    });
+    await expect(Tokenizer.load(folder)).rejects.toMatchObject({
+      code: 'tokenizer-broken',
+      where: join(folder, 'vocab.txt'),
+      message: expect.stringContaining('[SEP]') as string,
     });
   });
 

@@ -1,6 +1,7 @@
 /**
- * Tokenizers of folders without tokenizer.json, made of the files that older checkpoints have: SentencePiece's `tokenizer.model`, `vocab.json`
- * with `merges.txt`, and ranks of tiktoken. How texts are cut is known by the class that tokenizer_config.json names, and by nothing else.
+ * Tokenizers of folders without tokenizer.json, made of the files that some checkpoints have in its place: SentencePiece's `tokenizer.model`, `vocab.json`
+ * with `merges.txt`, `vocab.txt`, and ranks of tiktoken. How texts are cut is known by the class that tokenizer_config.json names, of BERT also by its
+ * `model_type`. Mistral's `tekken.json` says it itself.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -11,6 +12,8 @@ import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from '../
 import { bytePairTokenizer, readMerges, readRanks } from './byte-pairs.js';
 import { sentencePieceTokenizer } from './sentence-piece.js';
 import { readSentencePiece } from './sentence-piece-model.js';
+import { tekkenTokenizer } from './tekken.js';
+import { BERT_ROLES, wordPieceTokenizer } from './word-pieces.js';
 
 /** tokenizer.json and tokenizer_config.json, as the folder would have them. */
 export interface ConvertedTokenizer {
@@ -25,11 +28,11 @@ interface Source {
   readonly config: JsonObject;
 }
 
-type Convert = (
-  source: Source,
-) => Promise<Omit<ConvertedTokenizer, 'config'> & { readonly config?: JsonObject }>;
+type Made = Omit<ConvertedTokenizer, 'config'> & { readonly config?: JsonObject };
+type Convert = (source: Source) => Promise<Made>;
 
 const LLAMA = { bos_token: '<s>', eos_token: '</s>', unk_token: '<unk>', add_bos_token: true };
+const HUNYUAN_MARKS = ['<|endoftext|>', '<|startoftext|>', '<|bos|>', '<|eos|>', '<|pad|>'];
 const GEMMA = {
   bos_token: '<bos>',
   eos_token: '<eos>',
@@ -48,13 +51,34 @@ const CLASSES: Readonly<Record<string, Convert>> = {
   GemmaTokenizer: sentencePiece(GEMMA),
   Qwen2Tokenizer: vocabulary('qwen2'),
   GPT2Tokenizer: vocabulary('gpt-2'),
-  TikTokenTokenizer: ranks('kimi-k2', 256),
+  TikTokenTokenizer: ranks({
+    file: 'tiktoken.model',
+    split: 'kimi-k2',
+    behind: (first) => Array.from({ length: 256 }, (_, i) => `<|reserved_token_${first + i}|>`),
+    usual: () => ({}),
+  }),
+  HYTokenizer: ranks({
+    file: 'hy.tiktoken',
+    split: 'qwen2',
+    behind: () => [...HUNYUAN_MARKS, ...Array.from({ length: 205 }, (_, i) => `<|extra_${i}|>`)],
+    // It would also end a text with `eos_token`, behind which no model goes on.
+    usual: ({ add_bod_token }) => ({
+      bos_token: '<|startoftext|>',
+      eos_token: '<|endoftext|>',
+      pad_token: '<|pad|>',
+      add_bos_token: add_bod_token !== false,
+    }),
+  }),
+  BertTokenizer: wordPieces,
 };
+const TEKKEN = { ...LLAMA, pad_token: '<pad>' };
+/** Classes of models whose tokenizer_config.json may name none. */
+const BY_MODEL: Readonly<Record<string, string>> = { bert: 'BertTokenizer', nomic_bert: 'BertTokenizer' };
 
 const POINTER = 'version https://git-lfs';
 
 /** Files of such tokenizers, to name one in an error. */
-const FILES = ['tokenizer.model', 'vocab.json', 'tiktoken.model', 'tekken.json', 'vocab.txt'];
+const FILES = ['tekken.json', 'tokenizer.model', 'vocab.json', 'tiktoken.model', 'hy.tiktoken', 'vocab.txt'];
 
 /**
  * Undefined where the folder has no files of a tokenizer.
@@ -68,9 +92,10 @@ export async function convertTokenizer(
 ): Promise<ConvertedTokenizer | undefined> {
   const found = await firstOf(folder, FILES);
   if (found === undefined) return undefined;
-  const name =
-    typeof config.tokenizer_class === 'string' ? config.tokenizer_class.replace(/Fast$/, '') : undefined;
-  const convert = name !== undefined && Object.hasOwn(CLASSES, name) ? CLASSES[name] : undefined;
+  const name = await className(folder, config);
+  const known = name !== undefined && Object.hasOwn(CLASSES, name) ? CLASSES[name] : undefined;
+  // Whatever class it names: some of them have a meaning in Mistral's own library alone.
+  const convert = found === 'tekken.json' ? tekken : known;
   if (convert === undefined) {
     const what =
       name === undefined ? 'tokenizer_config.json names no tokenizer_class' : `a ${name} is not known`;
@@ -93,6 +118,13 @@ export async function convertTokenizer(
   };
 }
 
+async function className(folder: string, config: JsonObject): Promise<string | undefined> {
+  if (typeof config.tokenizer_class === 'string') return config.tokenizer_class.replace(/Fast$/, '');
+  const model = await readJsonObject(folder, 'config.json', 'model-file-broken');
+  const type = model?.model_type;
+  return typeof type === 'string' && Object.hasOwn(BY_MODEL, type) ? BY_MODEL[type] : undefined;
+}
+
 function present(config: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(config).filter(([, value]) => value !== null));
 }
@@ -104,10 +136,9 @@ async function firstOf(folder: string, names: readonly string[]): Promise<string
 
 /** added_tokens.json has ids by token; special are those that have a role. */
 function addedTokens(ids: JsonObject | undefined, config: JsonObject): JsonObject {
-  const text = (value: unknown): unknown => (isJsonObject(value) ? value.content : value);
   const listed = config.additional_special_tokens;
   const special = new Set(
-    [...Object.values(config), ...(Array.isArray(listed) ? (listed as unknown[]) : [])].map(text),
+    [...Object.values(config), ...(Array.isArray(listed) ? (listed as unknown[]) : [])].map(textOf),
   );
   return Object.fromEntries(
     Object.entries(ids ?? {}).map(([content, id]) => [
@@ -116,6 +147,9 @@ function addedTokens(ids: JsonObject | undefined, config: JsonObject): JsonObjec
     ]),
   );
 }
+
+/** A token is a text, or an object that has one. */
+const textOf = (token: unknown): unknown => (isJsonObject(token) ? token.content : token);
 
 function sentencePiece(usual: JsonObject): Convert {
   return async ({ folder, config }) => {
@@ -173,28 +207,50 @@ function vocabulary(split: string): Convert {
   };
 }
 
-/** `reserved`: tokens behind the last rank, which have names of their number where tokenizer_config.json does not name them. */
-function ranks(split: string, reserved: number): Convert {
+interface RankRules {
+  readonly file: string;
+  /** Of `splitPattern`. */
+  readonly split: string;
+  /** Names of the tokens behind the last rank, where tokenizer_config.json does not name them. `first`: the id of the first. */
+  readonly behind: (first: number) => readonly string[];
+  readonly usual: (config: JsonObject) => JsonObject;
+}
+
+function ranks({ file, split, behind, usual }: RankRules): Convert {
   return async ({ folder, config }) => {
-    const where = join(folder, 'tiktoken.model');
-    const text = await readTextFile(folder, 'tiktoken.model');
+    const where = join(folder, file);
+    const text = await readTextFile(folder, file);
     if (text === undefined)
-      throw unsupported(folder, 'tokenizer_config.json', 'no tokenizer.json and no tiktoken.model');
+      throw unsupported(folder, 'tokenizer_config.json', `no tokenizer.json and no ${file}`);
     const { vocab, merges } = reading(where, () => readRanks(text));
     const first = Object.keys(vocab).length;
     const stated = isJsonObject(config.added_tokens_decoder) ? config.added_tokens_decoder : {};
-    const tokenizer = bytePairTokenizer(vocab, merges, splitPattern(split)!, false);
-    const rest = Array.from({ length: reserved }, (_, i) => first + i).filter(
-      (id) => !Object.hasOwn(stated, String(id)),
-    );
-    const added_tokens = rest.map((id) => ({
-      id,
-      content: `<|reserved_token_${id}|>`,
-      normalized: false,
-      special: true,
-    }));
-    return { where, tokenizer: { ...tokenizer, added_tokens } };
+    const pattern = { ...splitPattern(split)!, ignoreMerges: true };
+    const tokenizer = bytePairTokenizer(vocab, merges, pattern, false);
+    const added_tokens = behind(first)
+      .map((content, at) => ({ id: first + at, content, normalized: false, special: true }))
+      .filter(({ id }) => !Object.hasOwn(stated, String(id)));
+    return { where, tokenizer: { ...tokenizer, added_tokens }, config: usual(config) };
   };
+}
+
+async function tekken({ folder }: Source): Promise<Made> {
+  const where = join(folder, 'tekken.json');
+  const json = (await readJsonObject(folder, 'tekken.json', 'tokenizer-broken'))!;
+  return { where, tokenizer: reading(where, () => tekkenTokenizer(json)), config: TEKKEN };
+}
+
+async function wordPieces({ folder, config }: Source): Promise<Made> {
+  const where = join(folder, 'vocab.txt');
+  const text = await readTextFile(folder, 'vocab.txt');
+  if (text === undefined)
+    throw unsupported(folder, 'tokenizer_config.json', 'no tokenizer.json and no vocab.txt');
+  const roles = { ...BERT_ROLES };
+  for (const role of Object.keys(roles) as (keyof typeof BERT_ROLES)[]) {
+    const stated = textOf(config[role]);
+    if (typeof stated === 'string') roles[role] = stated;
+  }
+  return { where, tokenizer: reading(where, () => wordPieceTokenizer(text, roles, config)), config: roles };
 }
 
 function reading<T>(where: string, read: () => T): T {
