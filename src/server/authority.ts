@@ -56,6 +56,16 @@ export function boundName(host: string): string | null {
   return readAuthority(host.includes(':') && !host.startsWith('[') ? `[${host}]` : host)?.name ?? null;
 }
 
+/** The same as the system wants it: an address of IPv6 may be written in brackets, as in a URL. */
+export function socketHost(host: string): string {
+  return /^\[(?<address>[^\]]*:[^\]]*)\]$/.exec(host)?.groups?.address ?? host;
+}
+
+/** Host and port as a URL has them. */
+export function hostAndPort(host: string, port: number): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
 /** Whether nobody but this machine can reach what listens there. */
 export function isLocalOnly(host: string): boolean {
   const name = boundName(host);

@@ -5,6 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { type ArgumentKind, checkArgument, checkOption } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { createApp } from './app.js';
+import { boundName, hostAndPort, socketHost } from './authority.js';
 import { CONNECTION_LIMITS, type ConnectionLimits, type Connections } from './connections.js';
 import { createHttpServer } from './http-server.js';
 import { checkListenOptions, HOST, type ListenOptions, PORT } from './server-options.js';
@@ -37,13 +38,15 @@ const MILLISECONDS: ArgumentKind = {
  */
 export async function listen(options: ListenOptions): Promise<RunningServer> {
   checkListenOptions(options);
-  const { host = '127.0.0.1', port: wanted = 8080, shutdown = new Shutdown(), ...rest } = options;
+  const { host: given = '127.0.0.1', port: wanted = 8080, shutdown = new Shutdown(), ...rest } = options;
+  const host = socketHost(given);
   const [limits, app] = connectionLimits(rest);
   const { fetch } = createApp({ address: host, ...app, shutdown });
   const { log } = app;
   const { server, connections } = createHttpServer({
     fetch,
-    hostname: host,
+    // An address with a zone is none in a URL.
+    hostname: boundName(host) ?? 'localhost',
     limits,
     ...(log === undefined ? {} : { log }),
   });
@@ -60,7 +63,7 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
   let closed: Promise<void> | null = null;
   return {
     port,
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    url: `http://${hostAndPort(host, port)}`,
     close: async (graceMs = 30_000) => {
       checkOption('graceMs', graceMs, MILLISECONDS);
       closed ??= close(server, connections, shutdown, Math.min(graceMs, LONGEST_TIMER_MS));
@@ -89,8 +92,9 @@ export async function checkAddress(host: string, port: number): Promise<void> {
   const probe = createServer();
   try {
     await new Promise<void>((resolve, reject) => {
-      probe.once('error', (error) => reject(listenError(error, host, port)));
-      probe.listen(port, host, resolve);
+      const address = socketHost(host);
+      probe.once('error', (error) => reject(listenError(error, address, port)));
+      probe.listen(port, address, resolve);
     });
   } finally {
     await new Promise((resolve) => probe.close(resolve));
@@ -131,10 +135,14 @@ function listenError(error: NodeJS.ErrnoException, host: string, port: number): 
       cause: error,
     });
   }
-  return new KvantError('address-not-available', `Cannot listen on ${host}:${port}: ${error.message}.`, {
-    kind: 'invalid-request',
-    where: 'host',
-    fix: 'Check --host and --port.',
-    cause: error,
-  });
+  return new KvantError(
+    'address-not-available',
+    `Cannot listen on ${hostAndPort(host, port)}: ${error.message}.`,
+    {
+      kind: 'invalid-request',
+      where: 'host',
+      fix: 'Check --host and --port.',
+      cause: error,
+    },
+  );
 }

@@ -2,7 +2,8 @@ import { connect, type Socket } from 'node:net';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { listen } from '../../src/server/index.js';
+import { checkAddress, listen } from '../../src/server/index.js';
+import { untilClosed } from './raw-client.js';
 import { question, type Serving, serveDemo, untilIdle } from './serving.js';
 
 const story = {
@@ -322,6 +323,22 @@ describe('the server at its edges', () => {
     ).rejects.toMatchObject({
       code: 'address-in-use',
     });
+  });
+
+  it.each(['::1', '[::1]'])('listens on %s, an address of IPv6', async (host) => {
+    const server = await listen({ engine: serving.engine, host, port: 0 });
+    expect(server.url).toBe(`http://[::1]:${server.port}`);
+    expect((await fetch(`${server.url}/health`)).status).toBe(200);
+    const socket = connect(server.port, '::1');
+    // HTTP/1.0 need not say which host it asks for.
+    socket.end('GET /health HTTP/1.0\r\n\r\n');
+    expect(await untilClosed(socket)).toMatch(/^HTTP\/1\.1 200 /);
+    await expect(checkAddress(host, server.port)).rejects.toMatchObject({
+      code: 'address-in-use',
+      message: expect.stringContaining(`${server.port}`),
+    });
+    await server.close(0);
+    await checkAddress(host, server.port);
   });
 });
 
