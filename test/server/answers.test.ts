@@ -112,6 +112,21 @@ describe('chat answers', () => {
     });
   });
 
+  it('ends for a call that a stop string cut as any answer that it ends', async () => {
+    const cut = call('Rome').slice(0, -'me"}}\n</tool_call>'.length);
+    const calls = [{ name: 'weather', arguments: '{"city": "Ro' }];
+    expect(await answer(cut, { tools }, { stopString: true })).toMatchObject({ calls, finish: 'stop' });
+    // A call before it is whole, the last one is not.
+    const second = await answer(`${call('Oslo')}\n${cut}`, { tools }, { stopString: true });
+    expect(second).toMatchObject({ calls: [oslo, ...calls], finish: 'stop' });
+    // The model's own mistake.
+    expect(await answer(cut, { tools })).toMatchObject({ calls, finish: 'tool_calls' });
+    expect(await answer(cut, { tools }, { finish: 'length' })).toMatchObject({ calls, finish: 'length' });
+    // Behind its arguments there is nothing left to cut.
+    const ended = await answer(call('Rome').replace('</tool_call>', ''), { tools }, { stopString: true });
+    expect(ended).toMatchObject({ calls: [rome], finish: 'tool_calls' });
+  });
+
   it('streams the arguments of a call as they come', async () => {
     engine.script = { choices: [['Hm.', ` ${call('Ro')}`.slice(0, -16), 'me', '"', '}}\n</tool', '_call>']] };
     const events = await chunks(await post({ tools, stream: true }));

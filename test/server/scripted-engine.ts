@@ -20,6 +20,8 @@ export interface Script {
   readonly prompt?: string;
   /** Never ends by itself. */
   readonly endless?: boolean;
+  /** What ends an answer is a stop string, and not the model. */
+  readonly stopString?: boolean;
 }
 
 export class ScriptedEngine implements EnginePort {
@@ -85,7 +87,10 @@ export class ScriptedEngine implements EnginePort {
 
   #say(request: ChatRequest | GenerateRequest, makeParser?: () => AnswerParser): GenerationStream {
     this.requests.push(request);
-    const { choices, finish = 'stop', endless = false } = this.script;
+    const { choices, finish = 'stop', endless = false, stopString = false } = this.script;
+    // Ids of pieces count from 0, and any may be the last one.
+    const ends = stopString ? [] : Array.from({ length: 1000 }, (_, id) => id);
+    Object.assign(this.info.model, { eosTokenIds: ends });
     const stream: GenerationStream = new GenerationStream({
       requestId: request.requestId ?? '',
       promptTokenIds: [1, 2, 3],

@@ -91,16 +91,18 @@ const extra = ([first]: readonly GenerationResult[]): KvantExtra | undefined =>
         ...(first.images === undefined ? {} : { images: first.images }),
       };
 
-/** `logprobs` makes a writer, null if none were asked for. */
+/** `calls`: those that a chat's choice ends for. `logprobs` makes a writer, null if none were asked for. */
 export function wholeBody(
   envelope: Envelope,
   results: readonly GenerationResult[],
+  calls: (choice: ChoiceResult) => number,
   logprobs: () => LogprobsWriter | null = () => null,
 ): object {
   const choices = results.flatMap((result, p) =>
     result.choices.map((choice) => {
       const index = p * result.choices.length + choice.index;
-      const body = envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index);
+      const body =
+        envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index, calls(choice));
       return { ...body, logprobs: logprobs()?.push(choice).take() ?? null };
     }),
   );
@@ -119,7 +121,11 @@ function textChoice({ text, finishReason }: ChoiceResult, index: number): object
   return { index, text, finish_reason: finishName(finishReason, 0) };
 }
 
-function chatChoice({ text, reasoning, toolCalls, finishReason }: ChoiceResult, index: number): object {
+function chatChoice(
+  { text, reasoning, toolCalls, finishReason }: ChoiceResult,
+  index: number,
+  calls: number,
+): object {
   const message = {
     role: 'assistant',
     content: text === '' && toolCalls.length > 0 ? null : text,
@@ -127,7 +133,7 @@ function chatChoice({ text, reasoning, toolCalls, finishReason }: ChoiceResult, 
     ...(reasoning === '' ? {} : { reasoning_content: reasoning, reasoning }),
     ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
   };
-  return { index, message, finish_reason: finishName(finishReason, toolCalls.length) };
+  return { index, message, finish_reason: finishName(finishReason, calls) };
 }
 
 /** The first chunk of a chat choice: it names the role. */
