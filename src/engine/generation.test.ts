@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { KvantError } from '../errors.js';
+import { KvantError, serializeError } from '../errors.js';
 import {
   type AnswerParser,
   type AnswerRequest,
@@ -223,4 +223,66 @@ it('tells its readers, and others, when a watcher throws', async () => {
     process.removeAllListeners('uncaughtException');
     for (const listener of before) process.on('uncaughtException', listener);
   }
+});
+
+describe('the turn of a request', () => {
+  const late = new KvantError('queue-timeout', 'Too late.', { kind: 'overloaded' });
+  const settled = async ({ started }: GenerationStream): Promise<string> =>
+    Promise.race([
+      started.then(
+        () => 'begun',
+        (error: KvantError) => error.code,
+      ),
+      new Promise<string>((resolve) => setImmediate(resolve, 'waits')),
+    ]);
+  const waiting = (): GenerationStream => {
+    const stream = new GenerationStream({
+      requestId: 'r',
+      promptTokenIds: [1],
+      seed: 0,
+      choices: 2,
+      receivedAt: 0,
+      signal: undefined,
+      onCancel: () => stream.end('cancelled', null),
+    });
+    stream.awaitTurn();
+    stream.accept();
+    return stream;
+  };
+  const event: WireEvent = { ...end(1), ids: [], text: '', finish: null };
+
+  it('is known to come once it is taken in, where it cannot be too late', async () => {
+    expect(await settled(start(2).stream)).toBe('begun');
+  });
+
+  it('is told by the first event of any choice, else', async () => {
+    const stream = waiting();
+    expect(await settled(stream)).toBe('waits');
+    await stream.accepted;
+    stream.receive(event);
+    expect(await settled(stream)).toBe('begun');
+    // What says so says nothing to readers.
+    expect(stream.take()).toBeNull();
+  });
+
+  it('has failed with what ended the first choice before it', async () => {
+    const stream = waiting();
+    stream.receive({ ...event, finish: 'error', error: serializeError(late) });
+    expect(await settled(stream)).toBe('queue-timeout');
+    for (const over of [
+      (s: GenerationStream) => s.refuse(late),
+      (s: GenerationStream) => s.end('error', late),
+      (s: GenerationStream) => s.fail(late),
+    ]) {
+      const other = waiting();
+      over(other);
+      expect(await settled(other)).toBe('queue-timeout');
+    }
+  });
+
+  it('needs none where it was cancelled', async () => {
+    const stream = waiting();
+    stream.cancel();
+    expect(await settled(stream)).toBe('begun');
+  });
 });

@@ -43,6 +43,7 @@ export class GenerationStream implements Generation {
   readonly requestId: string;
   readonly seed: number;
   readonly accepted: Promise<void>;
+  readonly started: Promise<void>;
   readonly result: Promise<GenerationResult>;
 
   readonly #setup: GenerationSetup;
@@ -58,6 +59,9 @@ export class GenerationStream implements Generation {
   #watcher: (() => void) | null = null;
   #stale = false;
   readonly #accept: PromiseWithResolvers<void>;
+  readonly #start: PromiseWithResolvers<void>;
+  /** It may be too late for its turn. */
+  #hasDeadline = false;
   readonly #finished: PromiseWithResolvers<GenerationResult>;
   readonly #release: () => void;
 
@@ -69,11 +73,14 @@ export class GenerationStream implements Generation {
     this.#open = setup.choices;
     this.#choices = Array.from({ length: setup.choices }, () => new Choice(setup.makeParser?.()));
     this.#accept = withResolvers();
+    this.#start = withResolvers();
     this.#finished = withResolvers();
     this.accepted = this.#accept.promise;
+    this.started = this.#start.promise;
     this.result = this.#finished.promise;
-    // A reader may look at one of the three (accepted, result, deltas) and not at the others.
+    // A reader may look at one of these, or at the deltas, and not at the others.
     this.accepted.catch(() => {});
+    this.started.catch(() => {});
     this.result.catch(() => {});
     const { signal } = setup;
     this.#release = signal === undefined ? () => {} : onAbort(signal, () => this.cancel());
@@ -162,9 +169,15 @@ export class GenerationStream implements Generation {
     if (makeParser !== undefined) for (const choice of this.#choices) choice.parser = makeParser();
   }
 
+  /** Its turn may come too late: an event says when it has come. Before it is accepted. */
+  awaitTurn(): void {
+    this.#hasDeadline = true;
+  }
+
   accept(): void {
     this.#accepted = true;
     this.#accept.resolve();
+    if (!this.#hasDeadline) this.#start.resolve();
   }
 
   /** The engine is gone: a request that was taken in ends with the error, one that was not is refused with it. */
@@ -179,6 +192,7 @@ export class GenerationStream implements Generation {
     this.#refusal = error;
     this.#release();
     this.#accept.reject(error);
+    this.#start.reject(error);
     this.#finished.reject(error);
     this.#notify();
   }
@@ -197,11 +211,14 @@ export class GenerationStream implements Generation {
   receive(event: WireEvent): void {
     const choice = this.#choices[event.choice];
     if (choice === undefined || choice.finish !== null) return;
+    const error = event.error === null ? null : deserializeError(event.error);
+    if (error === null) this.#start.resolve();
+    else this.#start.reject(error);
     choice.ids.push(...event.ids);
     if (event.logprobs !== null) choice.logprobs.push(...event.logprobs);
     choice.say(event.text, event.ids.length);
     if (event.finish !== null) {
-      choice.end(event.finish, event.error === null ? null : deserializeError(event.error));
+      choice.end(event.finish, error);
       choice.times = event.times;
       choice.cached = event.cached;
       this.#hidden = event.hidden ?? null;
@@ -224,6 +241,8 @@ export class GenerationStream implements Generation {
       this.#open--;
     }
     this.#accept.resolve();
+    if (error === null) this.#start.resolve();
+    else this.#start.reject(error);
     this.#finish();
     this.#notify();
   }

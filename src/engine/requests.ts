@@ -145,6 +145,7 @@ export class Requests {
         answer.prompted([...prompt], parsers, seen);
         submitted = true;
         const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
+        if (place.startWithinMs < Number.POSITIVE_INFINITY) answer.awaitTurn();
         const { cacheSalt } = request;
         // All its hidden states are wanted: what the cache has brings none.
         const salt = hidden === undefined || hidden === 'last' ? cacheSalt : `hidden states of ${id}`;

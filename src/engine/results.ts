@@ -126,6 +126,11 @@ export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
   readonly seed: number;
   /** Resolves once the engine has taken the request in; rejects if it is refused. */
   readonly accepted: Promise<void>;
+  /**
+   * Resolves once its first choice has had its turn, so that it can no longer be too late for its `queueTimeoutMs`; where it has none, with
+   * `accepted`. Rejects if it is refused, and with the error if it fails before.
+   */
+  readonly started: Promise<void>;
   /** Resolves when every choice has finished, whether or not the deltas are read. */
   readonly result: Promise<GenerationResult>;
   /**

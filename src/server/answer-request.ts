@@ -54,6 +54,9 @@ export async function answerRequest(
     await Promise.all(generations.map((g) => g.accepted));
     body.release();
     if (asked.stream) {
+      // Whoever is too late for a turn can be told by a status as long as none is sent.
+      await Promise.race(generations.map((g) => g.started));
+      if (over.signal.aborted) throw stopping();
       streaming = true;
       let gone = false;
       const onEnd = (): void => {

@@ -113,14 +113,19 @@ describe('a full queue', () => {
   it('answers 503 to whom it could not begin with in time, and counts it', async () => {
     const long = send('flood', { max_tokens: 400 });
     while ((await serving.engine.stats()).decoding === 0) await new Promise((r) => setTimeout(r, 1));
-    const late = await send('modest', { queue_timeout: 0.005 });
-    expect(late.status).toBe(503);
-    expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0);
-    expect(await late.json()).toMatchObject({ error: { code: 'queue_timeout', type: 'server_error' } });
+    for (const stream of [false, true]) {
+      const late = await send('modest', { queue_timeout: 0.005, stream });
+      expect([late.status, late.headers.get('content-type')]).toEqual([503, 'application/json']);
+      expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0);
+      expect(await late.json()).toMatchObject({ error: { code: 'queue_timeout', type: 'server_error' } });
+    }
+    // Who has its turn in time is sent what comes, from then on.
+    const patient = await send('modest', { queue_timeout: 60, stream: true, max_tokens: 3 });
     expect((await long).status).toBe(200);
+    expect([patient.status, await patient.text()]).toEqual([200, expect.stringMatching(/\[DONE\]\s*$/)]);
     const metrics = await fetch(`${serving.url}/metrics`, { headers: { authorization: 'Bearer master' } });
     const text = await metrics.text();
-    expect(text).toMatch(/^kvant_queue_timeouts_total 1$/m);
+    expect(text).toMatch(/^kvant_queue_timeouts_total 2$/m);
     expect(text).toMatch(/^kvant_queue_age_seconds 0$/m);
     expect(text).toMatch(/^kvant_preemptions_total 0$/m);
     await untilIdle(serving.engine);
