@@ -33,6 +33,13 @@ export function addChatCommand(program: Command): void {
   });
 }
 
+function noTemplate(model: string): KvantError {
+  return new KvantError('no-chat-template', `${model} has no chat template.`, {
+    kind: 'unsupported',
+    fix: 'Use kvant generate --raw, or take an instruction-tuned model.',
+  });
+}
+
 async function chat(model: string, flags: ChatFlags): Promise<void> {
   const options = engineOptions(flags);
   const [{ loadEngine }, { quietLog }, { Conversation }, { Settings }, { Talk }] = await Promise.all([
@@ -42,14 +49,13 @@ async function chat(model: string, flags: ChatFlags): Promise<void> {
     import('./chat/settings.js'),
     import('./chat/talk.js'),
   ]);
-  await using engine = await loadEngine(model, options, quietLog(flags.logLevel));
+  await using engine = await loadEngine(model, options, quietLog(flags.logLevel), async (all) => {
+    const { hasChatTemplate } = await import('../engine/has-template.js');
+    if (!(await hasChatTemplate(model, all))) throw noTemplate(model);
+  });
   const { info } = engine;
-  if (!info.model.hasChatTemplate) {
-    throw new KvantError('no-chat-template', `${model} has no chat template.`, {
-      kind: 'unsupported',
-      fix: 'Use kvant generate --raw, or take an instruction-tuned model.',
-    });
-  }
+  // Where it could not be told before.
+  if (!info.model.hasChatTemplate) throw noTemplate(model);
   const settings = new Settings(samplingOptions(flags), flags.thinking === false ? false : undefined);
   const talk = new Talk(
     new Conversation(engine, settings, flags.system),

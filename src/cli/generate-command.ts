@@ -1,7 +1,7 @@
 /** `kvant generate`: one answer to one prompt or conversation. */
 import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
-import type { EngineChatMessage, Generation } from '../engine/types.js';
+import type { EngineChatMessage, EngineOptions, Generation } from '../engine/types.js';
 import { hasPictures } from '../engine/vision/picture-parts.js';
 import { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
@@ -117,6 +117,7 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
   const { start, messages, pictures } = await readRequest(flags);
   const [{ loadEngine }, { quietLog }] = await Promise.all([import('./load.js'), import('./log.js')]);
   await using engine = await loadEngine(model, options, quietLog(flags.logLevel), async (all) => {
+    await refuseBeforeLoad(model, flags, all);
     if (!hasPictures(messages)) return;
     const { checkSight } = await import('../engine/vision/sees.js');
     await checkSight(model, messages, all).catch((error) => {
@@ -229,7 +230,7 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
   const start: ReadRequest['start'] = (engine, sampling) => {
     if (flags.raw) return engine.generate({ ...sampling, prompt });
     if (!engine.info.model.hasChatTemplate) {
-      refuseWithoutTemplate({ ...flags, raw: true }, 'The model has no chat template');
+      refuseWithoutTemplate({ ...flags, raw: true }, NO_TEMPLATE);
       return engine.generate({ ...sampling, prompt });
     }
     return engine.chat({
@@ -243,9 +244,17 @@ async function readRequest(flags: GenerateFlags): Promise<ReadRequest> {
   return { start, messages, pictures };
 }
 
-/** Flags that say something to the chat template mean nothing without one. */
-function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat template'): void {
-  if (!flags.raw) return;
+const NO_TEMPLATE = 'The model has no chat template';
+
+/** What a model without a chat template will be asked in vain is to be known before its weights are read. */
+async function refuseBeforeLoad(model: string, flags: GenerateFlags, options: EngineOptions): Promise<void> {
+  if (templateFlag(flags) === undefined) return;
+  const { hasChatTemplate } = await import('../engine/has-template.js');
+  if (!(await hasChatTemplate(model, options))) refuseWithoutTemplate({ ...flags, raw: true }, NO_TEMPLATE);
+}
+
+/** The first flag that says something to the chat template. */
+function templateFlag(flags: GenerateFlags): string | undefined {
   const given = {
     '--messages': flags.messages,
     '--image': flags.image,
@@ -255,7 +264,13 @@ function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat t
     '--template-options': flags.templateOptions,
     '--no-thinking': flags.thinking === false ? true : undefined,
   };
-  const [name] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
+  return Object.entries(given).find(([, value]) => value !== undefined)?.[0];
+}
+
+/** Such a flag means nothing without one. */
+function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat template'): void {
+  if (!flags.raw) return;
+  const name = templateFlag(flags);
   if (name === undefined) return;
   throw new KvantError('invalid-flags', `${why}, which ${name} is for.`, {
     kind: 'invalid-request',

@@ -1,7 +1,10 @@
 /** What the command refuses, with which exit code and words. */
 import { once } from 'node:events';
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { kvant, kvantInTurn, type Ran } from './kvant.js';
 
@@ -198,6 +201,27 @@ describe('the kvant command', () => {
     expect(stderr).toMatch(message);
     expect(code, stderr).toBe(exit);
     expect(stdout).toBe('');
+  });
+
+  it('refuses what needs a chat template before weights are read', async () => {
+    // There are none: whoever looks for them says so.
+    const bare = await mkdtemp(join(tmpdir(), 'kvant-bare-'));
+    await cp('test/fixtures/models/qwen2.5-vl/config.json', join(bare, 'config.json'));
+    await cp(`${demo}/tokenizer.json`, join(bare, 'tokenizer.json'));
+    const picture = join(bare, 'a.png');
+    await writeFile(picture, PNG.slice(PNG.indexOf(',') + 1), 'base64');
+    const ask = ['generate', bare, ...cpu, '--prompt', 'Hi'];
+    const ran = await kvantInTurn(
+      [[...ask, '--image', picture], [...ask, '--system', 'Be kind.'], ask, ['chat', bare, ...cpu]],
+      env,
+    );
+    await rm(bare, { recursive: true });
+    expect(ran.map(({ code, stderr }) => [code, stderr.split('\n')[0]])).toEqual([
+      [2, 'error The model has no chat template, which --image is for. [invalid-flags]'],
+      [2, 'error The model has no chat template, which --system is for. [invalid-flags]'],
+      [expect.any(Number), expect.stringMatching(/weights/)],
+      [2, expect.stringMatching(/has no chat template\. \[no-chat-template\]$/)],
+    ]);
   });
 
   it('refuses an empty key in the environment, and a port that is taken', async () => {
