@@ -13,5 +13,6 @@ export type { ConnectionLimits } from './connections.js';
 export type { EnginePort } from './engine-port.js';
 export { type KeyFile, readKeyFile } from './key-file.js';
 export { checkAddress, listen, type RunningServer } from './listen.js';
+export type { RequestId } from './request-id.js';
 export type { AppOptions, ListenOptions } from './server-options.js';
 export { Shutdown } from './shutdown.js';
