@@ -35,6 +35,10 @@ describe('the hint of a path that is not there', () => {
       '/api/chat',
     ])
       expect(routeHint(path, routes), path).toContain('Use POST /v1/chat/completions');
+    expect(routeHint('/v1/responses/resp_1', routes)).toMatch(
+      /responses are not served.*openai\.chat\(model\)/,
+    );
+    expect(routeHint('/v1/messages', routes)).toContain('Anthropic’s messages are not served');
     for (const path of ['/v1/embeddings', '/embeddings', '/api/embed', '/v1/rerank'])
       expect(routeHint(path, routes), path).toContain('engine.embed');
     expect(routeHint('/api/tags', routes)).toBe('Use GET /v1/models.');

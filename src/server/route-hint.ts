@@ -20,7 +20,15 @@ export function routeHint(path: string, routes: ReadonlyMap<string, string>): st
 /** Routes of other servers, and of OpenAI's that are not here. */
 const ELSEWHERE: readonly (readonly [RegExp, string])[] = [
   [
-    /^(\/v1)?(\/responses|\/messages)(\/|$)|^\/api\/(chat|generate)$|^\/(completion|infill)$/,
+    /^(\/v1)?\/(responses|conversations)(\/|$)/,
+    'Use POST /v1/chat/completions: OpenAI’s responses are not served. In the openai package that is `client.chat.completions`, in the AI SDK `openai.chat(model)` or @ai-sdk/openai-compatible, in LangChain `useResponsesApi: false`.',
+  ],
+  [
+    /^(\/v1)?\/(messages|complete)(\/|$)/,
+    'Use POST /v1/chat/completions, with a client for OpenAI: Anthropic’s messages are not served.',
+  ],
+  [
+    /^\/api\/(chat|generate)$|^\/(completion|infill)$/,
     'Use POST /v1/chat/completions, or POST /v1/completions for a prompt as it stands: of client libraries the chat completions of OpenAI.',
   ],
   [

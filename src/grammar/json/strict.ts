@@ -2,6 +2,10 @@
 
 import { type SchemaNode, unsupported } from './schema-nodes.js';
 
+/** Clients that send it with whatever schema they have, and what makes them leave it out. */
+const WITHOUT =
+  'Or leave `strict` out (AI SDK: `strictJsonSchema: false`; LangChain: `method: "functionCalling"`): the schema is held to all the same.';
+
 /** Errors: `unsupported-schema`. */
 export function checkStrict({ schema, pointer }: SchemaNode): void {
   if (typeof schema === 'boolean') return;
@@ -10,13 +14,13 @@ export function checkStrict({ schema, pointer }: SchemaNode): void {
     throw unsupported(
       pointer,
       'additionalProperties',
-      'With "strict": true every object has "additionalProperties": false. Or leave `strict` out (AI SDK: `strictJsonSchema: false`): the schema is held to all the same.',
+      `With "strict": true every object has "additionalProperties": false. ${WITHOUT}`,
     );
   const required = new Set((schema.required ?? []) as readonly string[]);
   if (!Object.keys(schema.properties ?? {}).every((name) => required.has(name)))
     throw unsupported(
       pointer,
       'required',
-      'With "strict": true every property is listed as required. Or leave `strict` out (AI SDK: `strictJsonSchema: false`): the schema is held to all the same.',
+      `With "strict": true every property is listed as required: one that may be absent is nullable. ${WITHOUT}`,
     );
 }
