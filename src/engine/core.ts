@@ -124,7 +124,7 @@ export class EngineCore {
         this.#memory.prefixes?.lookAhead(sequence, running.length);
         this.#sight.see(sequence);
       }
-      this.#sequences.counters.accepted(request.prompt.length);
+      this.#sequences.counters.requests++;
     } catch (error) {
       this.#sequences.counters.refused++;
       throw error;

@@ -173,6 +173,7 @@ export interface EngineStats {
   readonly oldestQueuedMs: number;
   /** Sequences that ended with `queue-timeout`. */
   readonly queueTimeouts: number;
+  /** Of requests that had their turn, with those that the prefix cache had; once for all choices of a request. */
   readonly promptTokens: number;
   readonly completionTokens: number;
   readonly requests: number;

@@ -91,6 +91,7 @@ export class Sequences {
     sequence.phase = 'running';
     if (sequence.startedAt === 0) {
       sequence.startedAt = epochNow();
+      this.counters.started(sequence);
       // Somebody may wait to know that it was not too late.
       if (sequence.deadline < Number.POSITIVE_INFINITY)
         this.#outbox.push(sequence, '', null, null, null, null);

@@ -137,7 +137,11 @@ export class ServerMetrics {
         (s) => s.device.samplerBytes,
       ),
       gauge('kvant_device_buffers', 'Live buffers on the device.', (s) => s.device.buffers),
-      total('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.', (s) => s.promptTokens),
+      total(
+        'kvant_prompt_tokens_total',
+        'Prompt tokens of requests that had their turn, cached ones too.',
+        (s) => s.promptTokens,
+      ),
       total('kvant_completion_tokens_total', 'Tokens generated since the start.', (s) => s.completionTokens),
       total('kvant_steps_total', 'Steps since the start.', (s) => s.steps),
       total('kvant_refused_total', 'Requests that the engine refused since the start.', (s) => s.refused),

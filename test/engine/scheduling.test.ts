@@ -81,6 +81,9 @@ describe('the queue', () => {
     expect((await running.done)[0]!.ids).toEqual(oracle([1], 150, model));
     expect((await patient.done)[0]!.ids).toEqual(oracle([3], 5, model));
     expect(harness.core.stats()).toMatchObject({ queueTimeouts: 1, oldestQueuedMs: 0 });
+    // What never began has no part in the tokens of prompts, and several choices have it once.
+    await harness.add([4, 5], { maxTokens: 1, temperature: 1, n: 3 }).done;
+    expect(harness.core.stats()).toMatchObject({ requests: 4, promptTokens: 1 + 1 + 2 });
     await harness.untilIdle();
     await harness.core.close();
   });
