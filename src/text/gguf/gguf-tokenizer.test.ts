@@ -93,6 +93,28 @@ describe('byte-level BPE of a GGUF file', () => {
     expect(encode({ ...BPE, 'tokenizer.ggml.add_eos_token': true }, 'a', true)).toEqual([2, 0]);
   });
 
+  it('takes a word of GLM whole that its merges do not reach, as its own tokenizer does', () => {
+    // `Ġ a` is merged first, and nothing makes `Ġab` of what is left.
+    const merges = ['Ġ a', 'a b', 'Ġ ab'];
+    const unreached = {
+      ...BPE,
+      ...at({
+        tokens: ['<|endoftext|>', 'a', 'b', 'ab', 'Ġ', 'Ġa', 'Ġab'],
+        token_type: [3, 1, 1, 1, 1, 1, 1],
+      }),
+      ...at({ merges }),
+    };
+    for (const pre of ['glm4', 'glm5', 'chatglm-bpe'])
+      expect(encode({ ...unreached, 'tokenizer.ggml.pre': pre }, ' ab')).toEqual([6]);
+    expect(encode({ ...unreached, 'tokenizer.ggml.pre': 'qwen2' }, ' ab')).toEqual([5, 2]);
+  });
+
+  it('needs no token for padding that is there, as some files say -1 or one too many', () => {
+    for (const id of [-1, 12, 32_000])
+      expect(encode({ ...BPE, 'tokenizer.ggml.padding_token_id': id }, 'ab')).toEqual([4]);
+    expect(encode({ ...BPE, 'tokenizer.ggml.bos_token_id': -1 }, 'ab', true)).toEqual([4]);
+  });
+
   it('ends a turn at every token that does', () => {
     expect(ggufText(metadata(BPE)).config).toEqual({ eos_token_id: [0, 1] });
     const listed = { ...BPE, 'tokenizer.ggml.eos_token_ids': [0, 4, 99] };

@@ -31,6 +31,7 @@ const USER_DEFINED = 4;
 const BYTE = 6;
 
 const AT = 'tokenizer.ggml.';
+const NO_TOKEN = 0xffff_ffff;
 const ROLES = { bos: 'bos', eos: 'eos', unk: 'unknown', pad: 'padding' } as const;
 
 /**
@@ -261,12 +262,15 @@ function specialTokens(
   const special: Partial<Record<`${keyof typeof ROLES}_token`, string>> = {};
   for (const role of Object.keys(ROLES) as (keyof typeof ROLES)[]) {
     const key = `${AT}${ROLES[role]}_token_id`;
-    const id = metadata.count(key, 0);
-    if (id === undefined) continue;
-    // Some converters wrote 2^32 - 1 for none.
-    if (id === 0xffff_ffff) continue;
+    const id = metadata.number(key);
+    // Some converters wrote 2^32 - 1 for none, others -1.
+    if (id === undefined || id === NO_TOKEN || id === -1) continue;
     const token = tokens[id];
-    if (token === undefined) throw metadata.odd(key, `an id below ${tokens.length}`);
+    if (token === undefined) {
+      // Many models were trained with a token for padding that their tokenizer lacks: no text needs it.
+      if (role === 'pad') continue;
+      throw metadata.odd(key, `an id below ${tokens.length}`);
+    }
     special[`${role}_token`] = token;
   }
   return special;

@@ -186,7 +186,9 @@ const PATTERNS = new Map<string, SplitPattern>([
     'pixtral',
     'jina-v5-nano',
   ),
-  ...named(by(LLAMA3), 'dbrx', 'smaug-bpe', 'glm4', 'chatglm-bpe'),
+  ...named(by(LLAMA3), 'dbrx', 'smaug-bpe'),
+  // As of tiktoken's, whole words are taken first: merges of GLM do not reach all of its tokens.
+  ...named(by(LLAMA3, { ignoreMerges: true }), 'glm4', 'glm5', 'chatglm-bpe'),
   ...named(LIKE_QWEN2, 'qwen2', 'deepseek-r1-qwen', 'kormo', 'f2llmv2', 'megrez'),
   ...named(LIKE_QWEN2, 'stablelm2'),
   ...named(by(QWEN2), 'hunyuan', 'solar-open', 'grok-2'),
