@@ -110,7 +110,10 @@ describe('parseModelConfig', () => {
     ['MPTForCausalLM', { attn_config: { alibi: true } }, 'ALiBi'],
     ['GPT2LMHeadModel', {}, 'learned positions'],
     ['MambaForCausalLM', {}, 'recurrent layers'],
-    ['DeepseekV32ForCausalLM', {}, 'latent attention'],
+    ['DeepseekV32ForCausalLM', {}, 'an indexer'],
+    ['GlmMoeDsaForCausalLM', {}, 'an indexer'],
+    ['DeepseekV4ForCausalLM', {}, 'compresses'],
+    ['KimiLinearForCausalLM', {}, 'linear attention'],
   ])('says what a %s has that no family has', (name, fields, what) => {
     expect(failure({ architectures: [name], model_type: 'other', ...fields }).message).toContain(`it has`);
     expect(failure({ architectures: [name], model_type: 'other', ...fields }).message).toContain(what);

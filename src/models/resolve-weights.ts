@@ -8,6 +8,7 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
+import { alike } from './alike-formats.js';
 import type { MatrixPart, MatrixSpec, ShapeOf, StackedRows, StoredShape, WeightLayout } from './layout.js';
 import { paddedMatrix, paddedVector } from './padded-rows.js';
 import { pickedRows } from './picked-rows.js';
@@ -59,7 +60,7 @@ export interface ResolvedWeights {
 /**
  * Finds every tensor of the layout, and checks that no other belongs to what they compute. Reads headers only.
  *
- * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`, `weights-tensor-extra`, naming the tensor; with `quantize` also `weights-already-quantized` and `quantize-nothing`
+ * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`, `weights-tensor-extra`, `weights-quantization-unsupported`, naming the tensor; with `quantize` also `weights-already-quantized` and `quantize-nothing`
  */
 export function resolveWeights(
   source: WeightSource,
@@ -68,13 +69,13 @@ export function resolveWeights(
 ): ResolvedWeights {
   const specs = layout.matrices.map((spec) => asNamed(source, spec));
   checkPresent(source, { ...layout, matrices: specs });
-  const matrices = specs.map((spec) => ({
-    spec,
-    parts: partSources(source, spec).map((matrix) =>
+  const matrices = specs.map((spec) => {
+    const parts = partSources(source, spec).map((matrix) =>
       quantize === undefined || spec.float === true ? finiteMatrix(matrix) : quantized(matrix, quantize),
-    ),
-    biases: partBiases(source, spec),
-  }));
+    );
+    const biases = partBiases(source, spec);
+    return { spec, parts: spec.experts === undefined ? parts : alike(parts), biases };
+  });
   const shapeOf: ShapeOf = (name) => source.info(name)?.shape;
   const vectors = layout.vectors.map(({ key, parts, group, make, host = false }) => ({
     key,

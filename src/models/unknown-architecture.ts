@@ -12,8 +12,10 @@ const OTHER_KINDS: readonly (readonly [name: RegExp, what: string])[] = [
   [/^(deberta|electra)/i, 'attention by relative positions, or an encoder of another kind'],
   [/^(bert|roberta|xlmroberta|modernbert|nomicbert)/i, 'a head behind an encoder'],
   [/mamba|rwkv|griffin|recurrentgemma|zamba|jamba|bamba|plamo2/i, 'recurrent layers'],
+  [/^(deepseek_?v3_?2|glm_?moe_?dsa)/i, 'an indexer that picks what is attended to'],
+  [/^deepseek_?v4/i, 'attention that compresses what it keeps'],
+  [/^kimi_?(linear|k3)/i, 'linear attention of another kind'],
   [/moe|mixtral|dbrx|arctic|grok|gptoss|minimax|llama4/i, 'experts that are chosen or stored in another way'],
-  [/^(deepseek_?v3?[24]|kimi|minicpm3)/i, 'latent attention'],
 ];
 
 /** Fields by which a config says that its positions are ALiBi's. */

@@ -65,6 +65,37 @@ describe('LlavaForConditionalGeneration', () => {
   });
 });
 
+describe('Kimi', () => {
+  const latent = {
+    kv_lora_rank: 16,
+    q_lora_rank: null,
+    qk_rope_head_dim: 8,
+    qk_nope_head_dim: 8,
+    v_head_dim: 8,
+  };
+  const experts = {
+    n_routed_experts: 4,
+    num_experts_per_tok: 2,
+    moe_intermediate_size: 32,
+    n_group: 1,
+    topk_group: 1,
+  };
+  const text = { ...TEXT, ...latent, ...experts };
+
+  it.each([
+    ['KimiK25ForConditionalGeneration', 'kimi_k25', 'kimi_k2'],
+    ['Kimi_K25ForConditionalGeneration', 'kimi_k25', 'deepseek_v3'],
+    ['KimiVLForConditionalGeneration', 'kimi_vl', 'deepseek_v3'],
+  ])('%s has a DeepSeek V3, and what sees is left out', (architecture, modelType, own) => {
+    const text_config = { ...text, model_type: own };
+    const config = { architectures: [architecture], model_type: modelType, vision_config: {}, text_config };
+    const { facts, vision } = parseModelConfig(config);
+    expect([facts.family, vision]).toEqual(['deepseek_v3', null]);
+    const { facts: plain } = parseModelConfig({ ...text, architectures: ['DeepseekV3ForCausalLM'] });
+    expect(JSON.parse(facts.identity)).toMatchObject({ latent: JSON.parse(plain.identity).latent });
+  });
+});
+
 describe('a decoder in a wrapper', () => {
   // Of the config classes in transformers 5.24, read from a text_config without these fields.
   it.each([

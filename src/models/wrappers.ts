@@ -158,6 +158,22 @@ const WRAPPERS: readonly Wrapper[] = [
     tower: 'aya-vision',
   },
   {
+    architecture: 'KimiK25ForConditionalGeneration',
+    modelType: 'kimi_k25',
+    text: 'deepseek_v3',
+  },
+  {
+    // As transformers has it.
+    architecture: 'Kimi_K25ForConditionalGeneration',
+    modelType: 'kimi_k25',
+    text: 'deepseek_v3',
+  },
+  {
+    architecture: 'KimiVLForConditionalGeneration',
+    modelType: 'kimi_vl',
+    text: 'deepseek_v3',
+  },
+  {
     architecture: 'LlavaForConditionalGeneration',
     modelType: 'llava',
     text: 'llama',
