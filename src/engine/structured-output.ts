@@ -10,7 +10,10 @@ export const STRUCTURED_REQUEST_FIELDS: readonly string[] = [...STRUCTURED_FIELD
 
 /** Null where the answer is free. Errors: `invalid-parameter`, `conflicting-parameters`. */
 export function readStructuredOutput(
-  request: StructuredOutput & { readonly ignoreEos?: boolean | null; readonly minTokens?: number | null },
+  request: StructuredOutput & {
+    readonly ignoreEos?: boolean | null | undefined;
+    readonly minTokens?: number | null | undefined;
+  },
 ): GrammarAsk | null {
   const { json, schema, regex, choice, grammar, structuralTag, strictSchema } = request;
   if (json !== undefined && typeof json !== 'boolean') throw takes('json', 'true or false');
@@ -49,7 +52,10 @@ export function readStructuredOutput(
 
 /** An answer of a given form ends where it is complete, and nowhere else. Errors: `conflicting-parameters`. */
 export function refuseEndless(
-  request: { readonly ignoreEos?: boolean | null; readonly minTokens?: number | null },
+  request: {
+    readonly ignoreEos?: boolean | null | undefined;
+    readonly minTokens?: number | null | undefined;
+  },
   first = 'toolChoice',
 ): void {
   if (request.ignoreEos === true)

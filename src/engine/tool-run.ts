@@ -26,10 +26,10 @@ export interface ToolContext {
 /** A tool that carries its handler. */
 export interface RunnableTool {
   readonly name: string;
-  readonly description?: string;
+  readonly description?: string | undefined;
   /** A JSON schema, or one of zod 4, by which arguments are read. */
-  readonly parameters?: unknown;
-  readonly strict?: boolean;
+  readonly parameters?: unknown | undefined;
+  readonly strict?: boolean | undefined;
   /** What it returns, a text or anything that JSON can say, is sent to the model; so is the message of what it throws. */
   run(args: never, context: ToolContext): unknown;
 }
@@ -38,7 +38,7 @@ export interface RunnableTool {
 export type ToolRunRequest = Omit<ChatRequest, 'tools' | 'n' | 'bestOf'> & {
   readonly tools: readonly RunnableTool[];
   /** Most answers that the model may give. Default 8. */
-  readonly maxRounds?: number;
+  readonly maxRounds?: number | undefined;
 };
 
 export interface ToolRunResult extends GenerationResult {
@@ -63,7 +63,9 @@ interface Handler {
 }
 
 /** Whether a request has a tool that carries its handler. */
-export const hasHandlers = (request: { readonly tools?: readonly unknown[] } | undefined): boolean =>
+export const hasHandlers = (
+  request: { readonly tools?: readonly unknown[] | undefined } | undefined,
+): boolean =>
   Array.isArray(request?.tools) &&
   request.tools.some((tool) => typeof (tool as RunnableTool | null)?.run === 'function');
 

@@ -19,45 +19,45 @@ export interface KvOptions {
    * Format of the KV cache by name: `f16`, `f32`, `affine8`, `affine4-g32`, `turbo3`, `turbo3.5`, or K and V apart as
    * `affine8/turbo4`. Default: f16, or f32 with `precision: 'reference'`. In place of the options below.
    */
-  readonly kvFormat?: string;
+  readonly kvFormat?: string | undefined;
   /** Bits a value. `x.5` means TurboQuant with K at the lower and V at the higher whole number. */
-  readonly kvBits?: number;
+  readonly kvBits?: number | undefined;
   /** Default `uniform`; `turboquant` where `kvBits` has a fraction. */
-  readonly kvQuantScheme?: KvScheme;
+  readonly kvQuantScheme?: KvScheme | undefined;
   /** Values of head_dim that share a scale and a bias: 32, 64 or 128. Default 64. Uniform only. */
-  readonly kvGroupSize?: number;
+  readonly kvGroupSize?: number | undefined;
   /** In place of `kvBits`, for K. A side that is given no bits at all stays float. */
-  readonly kvKeyBits?: number;
-  readonly kvValueBits?: number;
+  readonly kvKeyBits?: number | undefined;
+  readonly kvValueBits?: number | undefined;
   /** In place of `kvQuantScheme`, for K. */
-  readonly kvKeyScheme?: KvScheme;
-  readonly kvValueScheme?: KvScheme;
+  readonly kvKeyScheme?: KvScheme | undefined;
+  readonly kvValueScheme?: KvScheme | undefined;
   /** A sequence keeps float KV until its context holds so many tokens. Default 0: it is quantised from the first. */
-  readonly quantizedKvStart?: number;
+  readonly quantizedKvStart?: number | undefined;
   /**
    * The first so many tokens of every sequence stay float for good, in whole blocks of at least 32. `auto`: 32, where the device can
    * and sequences are not quantised late. Default 0: none do.
    */
-  readonly kvFloatHead?: number | 'auto';
+  readonly kvFloatHead?: number | 'auto' | undefined;
   /**
    * Each token reads the newest so many positions, its own included, as floats, which are kept beside the quantised cache: any number on the
    * CPU, up to 256 on WebGPU. Default 0: none.
    */
-  readonly kvFloatTail?: number;
+  readonly kvFloatTail?: number | undefined;
   /**
    * Attention layers that stay float; −1 is the last. Default: the last one, where there are more than two that could be
    * quantised. `[]` quantises every layer that can be.
    */
-  readonly kvSkipLayers?: readonly number[];
+  readonly kvSkipLayers?: readonly number[] | undefined;
   /** A format for each layer of the model, in order, in place of `kvFormat`. Layers that slide or are recurrent stay as they are. */
-  readonly kvLayerFormats?: readonly string[];
+  readonly kvLayerFormats?: readonly string[] | undefined;
   /**
    * Bytes that one token may take in all layers together: K, V and layers get the formats that are expected to lose least. `kvCalibration`
    * names a file that has the losses (`kvant calibrate --losses`).
    */
-  readonly kvBytesPerToken?: number;
+  readonly kvBytesPerToken?: number | undefined;
   /** A file of formats by layer. Where it is not there, what `kvBytesPerToken` comes to is written to it. */
-  readonly kvPlan?: string;
+  readonly kvPlan?: string | undefined;
 }
 
 export const KV_OPTION_NAMES = [

@@ -10,73 +10,73 @@ export type LogprobsMode = (typeof LOGPROBS_MODES)[number];
 /** What a request may say. Null and undefined mean: take the default. */
 export interface SamplingOptions {
   /** 0 (greedy) to 100. Below 1e-5 counts as 0. */
-  readonly temperature?: number | null;
+  readonly temperature?: number | null | undefined;
   /** Keep the smallest set of most likely tokens whose mass reaches it; 1 is off. */
-  readonly topP?: number | null;
+  readonly topP?: number | null | undefined;
   /** Keep the k most likely tokens; 0 and −1 are off. */
-  readonly topK?: number | null;
+  readonly topK?: number | null | undefined;
   /** Drop tokens less likely than so much of the most likely one; 0 is off. */
-  readonly minP?: number | null;
+  readonly minP?: number | null | undefined;
   /** Keep the tokens of most typical surprise that hold so much mass; 1 is off. */
-  readonly typicalP?: number | null;
+  readonly typicalP?: number | null | undefined;
   /** Keep logits within so many standard deviations of the largest; 0 and −1 are off. */
-  readonly topNSigma?: number | null;
+  readonly topNSigma?: number | null | undefined;
   /** Chance that the top choices are left out of a draw; 0 is off. */
-  readonly xtcProbability?: number | null;
+  readonly xtcProbability?: number | null | undefined;
   /** What counts as a top choice. Default 0.1. */
-  readonly xtcThreshold?: number | null;
+  readonly xtcThreshold?: number | null | undefined;
   /** 2: mirostat 2 in place of the filters; 0 is off. */
-  readonly mirostat?: number | null;
+  readonly mirostat?: number | null | undefined;
   /** Surprise aimed at, in bits. Default 5. */
-  readonly mirostatTau?: number | null;
+  readonly mirostatTau?: number | null | undefined;
   /** How fast it adapts. Default 0.1. */
-  readonly mirostatEta?: number | null;
+  readonly mirostatEta?: number | null | undefined;
   /** Divides positive and multiplies negative logits of tokens seen; 1 is off. */
-  readonly repetitionPenalty?: number | null;
+  readonly repetitionPenalty?: number | null | undefined;
   /** So many last tokens, prompt included, count for it; 0 and −1 (the default): all. */
-  readonly repetitionContextSize?: number | null;
+  readonly repetitionContextSize?: number | null | undefined;
   /** Taken off a token's logit for each time it was generated: −2 to 2. */
-  readonly frequencyPenalty?: number | null;
+  readonly frequencyPenalty?: number | null | undefined;
   /** Taken off once a token was generated: −2 to 2. */
-  readonly presencePenalty?: number | null;
+  readonly presencePenalty?: number | null | undefined;
   /** Strength of DRY, which keeps the text from repeating sequences; 0 is off. */
-  readonly dryMultiplier?: number | null;
+  readonly dryMultiplier?: number | null | undefined;
   /** Growth of DRY with the length of a repetition. Default 1.75. */
-  readonly dryBase?: number | null;
+  readonly dryBase?: number | null | undefined;
   /** Repetitions shorter than this are free. Default 2. */
-  readonly dryAllowedLength?: number | null;
+  readonly dryAllowedLength?: number | null | undefined;
   /** Tokens that DRY looks back on; −1 (the default): all, 0: DRY is off. */
-  readonly dryPenaltyLastN?: number | null;
+  readonly dryPenaltyLastN?: number | null | undefined;
   /** Texts that end a repetition. Default newline, colon, double quote, asterisk. */
-  readonly drySequenceBreakers?: readonly string[] | null;
+  readonly drySequenceBreakers?: readonly string[] | null | undefined;
   /** Added to the logits of ids: −100 to 100. */
-  readonly logitBias?: Readonly<Record<string, number>> | null;
+  readonly logitBias?: Readonly<Record<string, number>> | null | undefined;
   /** Texts that are not to be generated, as the tokenizer spells them. */
-  readonly badWords?: readonly string[] | null;
+  readonly badWords?: readonly string[] | null | undefined;
   /** Ids that are not to be generated. */
-  readonly suppressTokens?: readonly number[] | null;
+  readonly suppressTokens?: readonly number[] | null | undefined;
   /** No end before so many tokens. */
-  readonly minTokens?: number | null;
+  readonly minTokens?: number | null | undefined;
   /** Ids that end an answer beside the model's own. */
-  readonly stopTokenIds?: readonly number[] | null;
+  readonly stopTokenIds?: readonly number[] | null | undefined;
   /** Any safe integer. Without one a seed is drawn and reported. */
-  readonly seed?: number | null;
+  readonly seed?: number | null | undefined;
   /** Most tokens of a choice. Default: what the context leaves. */
-  readonly maxTokens?: number | null;
+  readonly maxTokens?: number | null | undefined;
   /** Up to 16 strings that end the text and are not part of it. */
-  readonly stop?: string | readonly string[] | null;
+  readonly stop?: string | readonly string[] | null | undefined;
   /** Independent answers to the same prompt. */
-  readonly n?: number | null;
+  readonly n?: number | null | undefined;
   /** Draw so many answers and give the `n` with the highest mean log-probability. */
-  readonly bestOf?: number | null;
+  readonly bestOf?: number | null | undefined;
   /** Go on after an EOS token (benchmarks). */
-  readonly ignoreEos?: boolean | null;
+  readonly ignoreEos?: boolean | null | undefined;
   /** The log-probability of every token, and its rank. */
-  readonly logprobs?: boolean | null;
+  readonly logprobs?: boolean | null | undefined;
   /** With `logprobs`: so many alternatives each, 0 to 20. */
-  readonly topLogprobs?: number | null;
+  readonly topLogprobs?: number | null | undefined;
   /** Default `raw`. */
-  readonly logprobsMode?: LogprobsMode | null;
+  readonly logprobsMode?: LogprobsMode | null | undefined;
 }
 
 /** Parameters with every default filled in. */

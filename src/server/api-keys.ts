@@ -17,15 +17,15 @@ import { checkOptionNames, type OptionNames } from '../option-names.js';
 /** One key, given as itself or as its digest. */
 export interface ApiKey {
   /** Whose it is, for logs. Default: `key 1` and so on. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** The key. */
-  readonly key?: string;
+  readonly key?: string | undefined;
   /** In its place the SHA-256 of its bytes, 64 hexadecimal digits. */
-  readonly sha256?: string;
+  readonly sha256?: string | undefined;
   /** Highest priority that its requests may ask for, −10 to 10. Default: `maxPriority`; 10 for an admin. */
-  readonly priority?: number;
+  readonly priority?: number | undefined;
   /** It may also read metrics and the state of the cache, and empty the cache. Default false. */
-  readonly admin?: boolean;
+  readonly admin?: boolean | undefined;
 }
 
 export const KEY_FIELDS: readonly string[] = [

@@ -29,6 +29,11 @@ export interface ConnectionLimits {
   readonly keepAliveTimeoutMs: number;
 }
 
+/** Some of them; 0 is no limit. */
+export type ConnectionOptions = {
+  readonly [Name in keyof ConnectionLimits]?: ConnectionLimits[Name] | undefined;
+};
+
 export const CONNECTION_LIMITS: ConnectionLimits = {
   maxConnections: 4096,
   maxConnectionsPerAddress: 1024,

@@ -9,7 +9,7 @@ export type * from '../index.js';
 export { REASONING_FORMATS, type ReasoningFormat } from './answer-context.js';
 export { type ApiKey, ApiKeys, type ApiKeysOptions, type KeyHolder } from './api-keys.js';
 export { type AppVariables, createApp } from './app.js';
-export type { ConnectionLimits } from './connections.js';
+export type { ConnectionLimits, ConnectionOptions } from './connections.js';
 export type { EnginePort } from './engine-port.js';
 export { type KeyFile, readKeyFile } from './key-file.js';
 export { checkAddress, listen, type RunningServer } from './listen.js';

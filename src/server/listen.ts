@@ -6,7 +6,12 @@ import { type ArgumentKind, checkArgument, checkOption } from '../arguments.js';
 import { KvantError } from '../errors.js';
 import { createApp } from './app.js';
 import { boundName, hostAndPort, socketHost } from './authority.js';
-import { CONNECTION_LIMITS, type ConnectionLimits, type Connections } from './connections.js';
+import {
+  CONNECTION_LIMITS,
+  type ConnectionLimits,
+  type ConnectionOptions,
+  type Connections,
+} from './connections.js';
 import { createHttpServer } from './http-server.js';
 import { checkListenOptions, HOST, type ListenOptions, PORT } from './server-options.js';
 import { Shutdown } from './shutdown.js';
@@ -74,7 +79,7 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
 
 /** Takes the limits of connections out of the options: those given, and else the defaults. */
 function connectionLimits<T extends object>(
-  options: T & Partial<ConnectionLimits>,
+  options: T & ConnectionOptions,
 ): [ConnectionLimits, Omit<T, keyof ConnectionLimits>] {
   const limits = { ...CONNECTION_LIMITS };
   const rest: Record<string, unknown> = {};

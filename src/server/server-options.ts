@@ -7,7 +7,7 @@ import { KvantError } from '../errors.js';
 import { checkOptionNames, type OptionNames } from '../option-names.js';
 import { REASONING_FORMATS, type ReasoningFormat } from './answer-context.js';
 import { type ApiKey, ApiKeys } from './api-keys.js';
-import { CONNECTION_LIMITS, type ConnectionLimits } from './connections.js';
+import { CONNECTION_LIMITS, type ConnectionLimits, type ConnectionOptions } from './connections.js';
 import type { EnginePort } from './engine-port.js';
 import type { Origins } from './origins.js';
 import type { Shutdown } from './shutdown.js';
@@ -15,44 +15,44 @@ import type { Shutdown } from './shutdown.js';
 export interface AppOptions {
   readonly engine: EnginePort;
   /** Default: nothing is logged. */
-  readonly log?: Logger;
+  readonly log?: Logger | undefined;
   /**
    * Every route but `/health` then wants `Authorization: Bearer KEY`, of several any: time is shared evenly between them, and
    * cached prefixes are not shared. An `ApiKeys` can be replaced while the server runs.
    */
-  readonly apiKey?: string | readonly (string | ApiKey)[] | ApiKeys;
+  readonly apiKey?: string | readonly (string | ApiKey)[] | ApiKeys | undefined;
   /**
    * Keys that `/metrics` and `/v1/cache` want, and that may do anything else. Without them these routes want an `apiKey` with
    * `admin`, or, where there are no keys at all, none. Not beside an `ApiKeys`, which says itself who is an admin.
    */
-  readonly adminKey?: string | readonly string[];
+  readonly adminKey?: string | readonly string[] | undefined;
   /** Keys share cached prefixes with one another. Default false: the time to a first token would tell what another key asked. */
-  readonly prefixCacheShared?: boolean;
+  readonly prefixCacheShared?: boolean | undefined;
   /** Highest priority of requests whose key does not say. Default: 0 with keys, 10 without. */
-  readonly maxPriority?: number;
+  readonly maxPriority?: number | undefined;
   /** Largest body in bytes. Default: 64 for each token of the context, at least 1 MiB and at most 16 MiB. */
-  readonly bodyLimit?: number;
+  readonly bodyLimit?: number | undefined;
   /** Most bytes of large bodies that are held at once; more get a 503. Default: 32 MiB, at least two of the largest. */
-  readonly bodyMemory?: number;
+  readonly bodyMemory?: number | undefined;
   /** Origins of web pages that may use the server, `*` for any; see {@link Origins}. Default: none but its own. */
-  readonly corsOrigin?: string | readonly string[];
+  readonly corsOrigin?: string | readonly string[] | undefined;
   /** Names that requests may ask for (`Host`) besides loopback names and addresses; `*` for any. */
-  readonly allowedHosts?: readonly string[];
+  readonly allowedHosts?: readonly string[] | undefined;
   /** What the socket listens on, where requests come straight from it. Default: the names they ask for are not looked at. */
-  readonly address?: string;
+  readonly address?: string | undefined;
   /** Silence on a stream after which a comment is sent. Default 10 s. */
-  readonly keepAliveMs?: number;
+  readonly keepAliveMs?: number | undefined;
   /** What becomes of a `<think>` block at the start of a chat answer. Default `auto`. */
-  readonly reasoningFormat?: ReasoningFormat;
+  readonly reasoningFormat?: ReasoningFormat | undefined;
   /** Tells the application that it is on its way out of service. */
-  readonly shutdown?: Shutdown;
+  readonly shutdown?: Shutdown | undefined;
 }
 
-export interface ListenOptions extends AppOptions, Partial<ConnectionLimits> {
+export interface ListenOptions extends AppOptions, ConnectionOptions {
   /** Default 127.0.0.1. */
-  readonly host?: string;
+  readonly host?: string | undefined;
   /** Default 8080; 0 takes any free port. */
-  readonly port?: number;
+  readonly port?: number | undefined;
 }
 
 const APP_OPTIONS: OptionNames<AppOptions> = {

@@ -55,10 +55,10 @@ export interface AnswerParserOptions {
 
 /** The fields of a chat request that say how its answer is taken apart. */
 export interface AnswerRequest {
-  readonly tools?: readonly unknown[];
-  readonly parseReasoning?: boolean;
-  readonly parseToolCalls?: boolean;
-  readonly parallelToolCalls?: boolean;
+  readonly tools?: readonly unknown[] | undefined;
+  readonly parseReasoning?: boolean | undefined;
+  readonly parseToolCalls?: boolean | undefined;
+  readonly parallelToolCalls?: boolean | undefined;
 }
 
 /**

@@ -42,8 +42,8 @@ export function checkToolChoice(choice: unknown): ToolChoice {
 export interface ToolRequest {
   readonly tools?: readonly unknown[] | undefined;
   readonly toolChoice?: unknown;
-  readonly parallelToolCalls?: boolean;
-  readonly parseToolCalls?: boolean;
+  readonly parallelToolCalls?: boolean | undefined;
+  readonly parseToolCalls?: boolean | undefined;
 }
 
 /**

@@ -39,7 +39,11 @@ function declarations(): (path: string) => string | undefined {
 const ENTRIES = ['index.d.ts', 'server/index.d.ts'] as const;
 
 /** A program of these declarations. Nothing is read of what lies in `dist`, which may be old. */
-function read(declared: (path: string) => string | undefined): ts.Program {
+function read(
+  declared: (path: string) => string | undefined,
+  names: readonly string[] = ENTRIES,
+  more: ts.CompilerOptions = {},
+): ts.Program {
   const options: ts.CompilerOptions = {
     target: ts.ScriptTarget.ES2023,
     lib: ['lib.es2023.d.ts', 'lib.esnext.disposable.d.ts'],
@@ -47,6 +51,7 @@ function read(declared: (path: string) => string | undefined): ts.Program {
     types: ['node'],
     strict: true,
     noEmit: true,
+    ...more,
   };
   const texts = new Map<string, string | undefined>();
   const text = (path: string): string | undefined => {
@@ -63,11 +68,50 @@ function read(declared: (path: string) => string | undefined): ts.Program {
       ? ts.createSourceFile(path, text(path) ?? '', language, true)
       : getSourceFile(path, language, ...rest);
   return ts.createProgram(
-    ENTRIES.map((name) => join(dist, name)),
+    names.map((name) => join(dist, name)),
     options,
     host,
   );
 }
+
+/** What an application gives, whose values may be undefined: that is the same as leaving a field out. */
+const CONSUMER = `
+import type * as kvant from './index.js';
+import type * as server from './server/index.js';
+type Undefined<T> = { [K in keyof T]: {} extends Pick<T, K> ? T[K] | undefined : T[K] };
+declare function takes<T>(value: T): void;
+${[
+  'kvant.EngineOptions',
+  'kvant.HubAccess',
+  'kvant.ChatRequest',
+  'kvant.GenerateRequest',
+  'kvant.SamplingOptions',
+  'kvant.KvOptions',
+  'kvant.CloseOptions',
+  'kvant.EmbedOptions',
+  'kvant.RerankOptions',
+  'kvant.ToolRunRequest',
+  'kvant.RunnableTool',
+  'server.AppOptions',
+  'server.ListenOptions',
+  'server.ApiKey',
+]
+  .map(
+    (type) =>
+      `declare const _${type.replace('.', '_')}: Undefined<${type}>; takes<${type}>(_${type.replace('.', '_')});`,
+  )
+  .join('\n')}
+declare const engine: kvant.Engine;
+const answer = engine.chat({ messages: [] });
+for await (const { text, tokenIds } of answer) {
+  const first: number | undefined = tokenIds[0];
+  takes<[string, number | undefined]>([text, first]);
+}
+// The flag is on: what is not there is not taken for granted.
+// @ts-expect-error
+const id: number = (await answer.result).tokenIds[0];
+export {};
+`;
 
 interface Walk {
   /** What is named and cannot be imported: `name (file) in name`. */
@@ -133,6 +177,33 @@ describe('the types of the package', () => {
   it.each(ENTRIES)('everything that %s names is exported there', (entry) => {
     expect(walks.get(entry)!.missing).toEqual([]);
   });
+
+  it.each([
+    ['node16', ts.ModuleKind.Node16, ts.ModuleResolutionKind.Node16],
+    ['nodenext', ts.ModuleKind.NodeNext, ts.ModuleResolutionKind.NodeNext],
+    ['bundler', ts.ModuleKind.ESNext, ts.ModuleResolutionKind.Bundler],
+  ])(
+    'fit the strictest application, with moduleResolution %s',
+    (_, module, moduleResolution) => {
+      const consumer = (path: string): string | undefined =>
+        path === join(dist, 'consumer.ts') ? CONSUMER : declared(path);
+      const program = read(consumer, ['consumer.ts'], {
+        module,
+        moduleResolution,
+        exactOptionalPropertyTypes: true,
+        noUncheckedIndexedAccess: true,
+        noPropertyAccessFromIndexSignature: true,
+        verbatimModuleSyntax: true,
+        skipLibCheck: false,
+      });
+      const found = ts.getPreEmitDiagnostics(program).map(({ messageText, file, start }) => {
+        const line = file?.text.slice(start).split('\n')[0];
+        return `${ts.flattenDiagnosticMessageText(messageText, '\n')}: ${line}`;
+      });
+      expect(found).toEqual([]);
+    },
+    120_000,
+  );
 
   it('hooks for tests are no part of them', () => {
     const text = declared(join(dist, 'engine/engine.d.ts'));

@@ -17,17 +17,17 @@ export type QueueOptions = Pick<
 
 export interface EmbedOptions extends QueueOptions {
   /** Default: what the engine was loaded with, or the checkpoint says. */
-  readonly pooling?: Pooling;
+  readonly pooling?: Pooling | undefined;
   /** Embeddings of the length 1. Default: what the checkpoint says; true where it says nothing. */
-  readonly normalize?: boolean;
+  readonly normalize?: boolean | undefined;
   /** The first so many numbers of each embedding, for models that were trained to be cut. Default: all. */
-  readonly dimensions?: number;
+  readonly dimensions?: number | undefined;
   /** The name of one of the checkpoint's prompts, `query` or `document` and so on, to put before each text. Default: its default. */
-  readonly task?: string;
+  readonly task?: string | undefined;
   /** A text to put before each, in place of the checkpoint's prompts. */
-  readonly prompt?: string;
+  readonly prompt?: string | undefined;
   /** Cut texts that are too long, at their end. Default false: they are refused. */
-  readonly truncate?: boolean;
+  readonly truncate?: boolean | undefined;
 }
 
 export const QUEUE_OPTIONS: OptionNames<QueueOptions> = {

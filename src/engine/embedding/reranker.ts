@@ -17,13 +17,13 @@ import type { RankingHead } from './vectors.js';
 
 export interface RerankOptions extends QueueOptions {
   /** What the documents are wanted for. Default: passages that answer a web search. */
-  readonly instruction?: string;
+  readonly instruction?: string | undefined;
   /** `yes-no`: the model judges in words, as Qwen3-Reranker does. Default for models that are called rerankers. */
-  readonly method?: 'yes-no';
+  readonly method?: 'yes-no' | undefined;
   /** What it says of a document that answers and of one that does not, each a token. Default `yes` and `no`. */
-  readonly words?: readonly [answers: string, other: string];
+  readonly words?: readonly [answers: string, other: string] | undefined;
   /** Encoders: cut documents that are too long beside the query, at their end. Default false: they are refused. */
-  readonly truncate?: boolean;
+  readonly truncate?: boolean | undefined;
 }
 
 export interface RerankResult {
