@@ -41,8 +41,8 @@ export interface GgufArchitecture {
   readonly numbers?: Readonly<Record<string, string>>;
   /** The norms are layer norms, whose ε the config calls so. Default: RMS norms. */
   readonly layerNormEps?: string;
-  /** How experts are scored, where files may say so: another way is refused. */
-  readonly scores?: 'sigmoid';
+  /** How experts are scored: another way that a file says is refused. Default: `softmax`. */
+  readonly scores?: 'softmax' | 'sigmoid' | 'softmax or sigmoid';
   /** Tensors of layers that hold one number each, all the same: the field that it is, by the tensor; null where it is to be 1. */
   readonly constants?: Readonly<Record<string, string | null>>;
   /** Layers may be said not to rotate, which is refused. Default: the key means something else. */

@@ -7,7 +7,7 @@
 import { closestName } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
-import type { GgufMetadata } from '../../weights/gguf-metadata.js';
+import { GgufArray, type GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { ARCHITECTURES } from './architectures.js';
 
@@ -64,7 +64,7 @@ export function ggufConfig(
     layers,
     hidden,
     heads,
-    count: (key, min) => metadata.count(at(key), min),
+    count: (key, min = 1) => same(metadata, at(key), { min }),
     list: (key) => (typeof metadata.value(at(key)) === 'number' ? undefined : metadata.numbers(at(key))),
     number: (key) => {
       asked.add(key);
@@ -80,11 +80,10 @@ export function ggufConfig(
     rows: (name) => shapeOf(name)?.[0],
   };
   const { layerNormEps } = architecture;
-  const epsKey = at(`attention.layer_norm_${layerNormEps === undefined ? 'rms_' : ''}epsilon`);
-  const eps =
-    metadata.number(epsKey) ??
-    // Where a config has one name for both, converters have written that of RMS norms.
-    (layerNormEps === undefined ? undefined : metadata.number(at('attention.layer_norm_rms_epsilon')));
+  const epsKeys = ['attention.layer_norm_rms_epsilon', 'attention.layer_norm_epsilon'].map(at);
+  const [epsKey, otherKey] = (layerNormEps === undefined ? epsKeys : epsKeys.reverse()) as [string, string];
+  // Converters go by the name that a config has: of both norms it may be the other one's, as of Nemotron-H.
+  const eps = metadata.number(epsKey) ?? metadata.number(otherKey);
   if (eps === undefined) throw metadata.odd(epsKey, 'a number');
   const config: JsonObject = {
     ...(architecture.className === null ? {} : { architectures: [architecture.className] }),
@@ -99,7 +98,7 @@ export function ggufConfig(
       ? {}
       : {
           num_key_value_heads:
-            same(metadata, at('attention.head_count_kv'), architecture.someAttend) ?? heads,
+            same(metadata, at('attention.head_count_kv'), { orNone: architecture.someAttend }) ?? heads,
         }),
     head_dim: headDim,
     max_position_embeddings: required('context_length'),
@@ -123,8 +122,16 @@ const NEUTRAL: Readonly<Record<string, readonly number[]>> = {
   router_logit_softcapping: [0],
   'attention.value_scale': [1],
   'rope.scaling.alpha': [0, 1],
+  // Below 0 it is not set.
+  'rope.scaling.yarn_ext_factor': [1, -1],
+  'attention.output_scale': [0, 1],
+  expert_weights_scale: [0, 1],
+  expert_group_scale: [0, 1],
   num_loops: [1],
 };
+
+/** The same of numbers that stand in a list, one a layer. */
+const NEUTRAL_LISTS = ['swiglu_clamp_exp', 'swiglu_clamp_shexp'];
 
 /** @param asked what the architecture reads */
 function refuseUnread(
@@ -138,6 +145,11 @@ function refuseUnread(
     const value = asked.has(key) ? undefined : metadata.number(`${name}.${key}`);
     if (value !== undefined && !neutral.includes(Math.fround(value)))
       throw unsupported(`${name}.${key}`, 'what this number says');
+  }
+  for (const key of NEUTRAL_LISTS.map((one) => `${name}.${one}`)) {
+    const value = metadata.value(key);
+    const numbers = value instanceof GgufArray ? (value.numbers() ?? []) : [metadata.number(key) ?? 0];
+    if (numbers.some((number) => number !== 0)) throw unsupported(key, 'a bound inside of experts');
   }
 }
 
@@ -171,13 +183,16 @@ export function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
 const NO_MODELS = ['adapter', 'mmproj', 'imatrix', 'vocab'];
 
 /** A number, or a list of the same number for each layer; `orNone`: or of 0. */
-function same(metadata: GgufMetadata, key: string, orNone = false): number | undefined {
-  if (metadata.value(key) === undefined || typeof metadata.value(key) === 'number')
-    return metadata.count(key);
+function same(
+  metadata: GgufMetadata,
+  key: string,
+  { min = 1, orNone = false }: { readonly min?: number; readonly orNone?: boolean | undefined } = {},
+): number | undefined {
+  if (!(metadata.value(key) instanceof GgufArray)) return metadata.count(key, min);
   const listed = new Set(metadata.numbers(key)?.filter((number) => !orNone || number !== 0));
   const [only] = listed;
   if (listed.size !== 1 || only === undefined) throw unsupported(key, 'a number that differs by layer');
-  if (!Number.isSafeInteger(only) || only < 1) throw metadata.odd(key, 'whole numbers of at least 1');
+  if (!Number.isSafeInteger(only) || only < min) throw metadata.odd(key, `whole numbers of at least ${min}`);
   return only;
 }
 
@@ -190,16 +205,20 @@ function pattern(metadata: GgufMetadata, key: string): readonly boolean[] | numb
 
 /** Where a file has no base of the rotation. */
 const PLAIN_THETA = 10_000;
-/** As `expert_gating_func` numbers it. */
-const SIGMOID = 2;
+/** As `expert_gating_func` numbers them; 0 leaves it to the architecture, and 3 is a softmax of those that are chosen. */
+const GATING = { softmax: [0, 1, 3], sigmoid: [0, 2], 'softmax or sigmoid': [0, 1, 2] };
 
 /** What changes the model, and is not computed. */
-function refuseOthers(metadata: GgufMetadata, { name, reads = [], rotates, scores }: GgufArchitecture): void {
+function refuseOthers(
+  metadata: GgufMetadata,
+  { name, reads = [], rotates, scores = 'softmax' }: GgufArchitecture,
+): void {
   const off = (key: string, neutral: number, what: string): void => {
     const value = reads.includes(key) ? undefined : metadata.number(`${name}.${key}`);
     if (value !== undefined && value !== neutral) throw unsupported(`${name}.${key}`, what);
   };
-  off('expert_count', 0, 'a mixture of experts');
+  // One expert is an MLP: configs of HunYuan without experts say so.
+  if (metadata.number(`${name}.expert_count`) !== 1) off('expert_count', 0, 'a mixture of experts');
   off('attention.max_alibi_bias', 0, 'positions by ALiBi');
   off('attention.clamp_kqv', 0, 'clamped queries, keys and values');
   off('rope.scaling.attn_factor', 1, 'a rotation with an attention factor of its own');
@@ -214,9 +233,8 @@ function refuseOthers(metadata: GgufMetadata, { name, reads = [], rotates, score
     throw unsupported(`${name}.rope.scaling.finetuned`, 'a model without rotation');
   for (const key of ['logit_scale', 'embedding_scale', 'residual_scale'])
     off(key, 1, 'a multiplier of embedding, branches or logits');
-  // 0 leaves it to the architecture.
-  const gating = scores === undefined ? 0 : (metadata.count(`${name}.expert_gating_func`, 0) ?? 0);
-  if (gating !== 0 && gating !== SIGMOID)
+  const gating = metadata.count(`${name}.expert_gating_func`, 0) ?? 0;
+  if (!GATING[scores].includes(gating))
     throw unsupported(`${name}.expert_gating_func`, `another score of experts than ${scores}`);
   if (!reads.includes('attention.causal') && metadata.flag(`${name}.attention.causal`) === false)
     throw unsupported(`${name}.attention.causal`, 'attention that looks ahead');
@@ -255,9 +273,14 @@ function scaling(
       ...(original === undefined ? {} : { original_max_position_embeddings: original }),
       ...optional('beta_fast', metadata.number(at('rope.scaling.yarn_beta_fast'))),
       ...optional('beta_slow', metadata.number(at('rope.scaling.yarn_beta_slow'))),
+      // Below 0 it is not set.
+      ...optional('attention_factor', positive(metadata.number(at('rope.scaling.yarn_attn_factor')))),
     },
   };
 }
+
+const positive = (value: number | undefined): number | undefined =>
+  value !== undefined && value > 0 ? value : undefined;
 
 const optional = (name: string, value: number | undefined): JsonObject =>
   value === undefined ? {} : { [name]: value };

@@ -34,6 +34,7 @@ export const DEEPSEEK2: GgufArchitecture = {
     ...shared('mlp.shared_experts'),
   },
   wholeNames: { [ROUTER_BIAS]: 'mlp.gate.e_score_correction_bias' },
+  scores: 'softmax or sigmoid',
   reads: ['expert_count', 'rope.scaling.yarn_log_multiplier'],
   fields: deepseek,
 };

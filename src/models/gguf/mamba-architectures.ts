@@ -92,7 +92,7 @@ function falconH1(read: MetadataReader): JsonObject {
   };
 }
 
-function nemotronH(read: MetadataReader): JsonObject {
+function nemotronH(read: MetadataReader, { rms_norm_eps }: JsonObject): JsonObject {
   const { heads, headDim, groups, stateSize, taps, convBias } = mambaSizes(read);
   const layers = Array.from({ length: read.layers }, (_, layer) => layer);
   const has = (layer: number, tensor: string): boolean => read.hasTensor(`blk.${layer}.${tensor}.weight`);
@@ -108,7 +108,7 @@ function nemotronH(read: MetadataReader): JsonObject {
   const shared = layers.find((layer) => has(layer, 'ffn_up_shexp'));
   return {
     layers_block_type: layers.map(kind),
-    layer_norm_epsilon: read.number('attention.layer_norm_rms_epsilon') ?? null,
+    layer_norm_epsilon: rms_norm_eps,
     intermediate_size: (plain === undefined ? undefined : read.rows(`blk.${plain}.ffn_up.weight`)) ?? null,
     mlp_bias: ['ffn_up', 'ffn_up_shexp'].some((tensor) => hasAny(read, `${tensor}.bias`)),
     mamba_num_heads: heads,

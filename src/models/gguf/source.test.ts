@@ -5,14 +5,17 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   bool,
   f32,
+  f32s,
   ggufBytes,
   string,
   u32,
+  u32s,
   type Value,
   type WrittenTensor,
 } from '../../../test/setup/gguf-writer.js';
 import { inspectModel } from '../inspect.js';
 import { openModel } from '../open.js';
+import { GgufSource } from './source.js';
 
 let folder: string;
 beforeAll(async () => {
@@ -174,6 +177,8 @@ describe('a GGUF file as a model', () => {
         ['final_logit_softcapping', f32(30)],
         ['attention.scale', f32(0.5)],
         ['num_loops', u32(2)],
+        ['rope.scaling.yarn_ext_factor', f32(0.5)],
+        ['expert_weights_scale', f32(2.5)],
       ] as const
     ).map(([key, value]): [string, Record<string, Value>, string, RegExp] => [
       `${key}, which a llama has not`,
@@ -181,6 +186,24 @@ describe('a GGUF file as a model', () => {
       'model-config-unsupported',
       /what this number says/,
     ]),
+    [
+      'another score of experts than its family has',
+      { ...renamedKeys('qwen3moe'), 'qwen3moe.expert_gating_func': u32(2) },
+      'model-config-unsupported',
+      /another score of experts than softmax/,
+    ],
+    [
+      'numbers of experts that differ by layer',
+      { ...renamedKeys('qwen3moe'), 'qwen3moe.expert_used_count': u32s([2, 4]) },
+      'model-config-unsupported',
+      /expert_used_count: a number that differs by layer/,
+    ],
+    [
+      'bounds inside of experts',
+      { 'llama.swiglu_clamp_exp': f32s([0, 7]) },
+      'model-config-unsupported',
+      /a bound inside of experts/,
+    ],
     [
       'another base of the rotation where layers slide',
       { 'llama.rope.freq_base_swa': f32(5000) },
@@ -210,6 +233,34 @@ describe('a GGUF file as a model', () => {
       message: expect.stringMatching(message) as string,
       fix: expect.stringMatching(/\w/) as string,
     });
+  });
+
+  it('takes one expert for an MLP, and ε by the name of the other norm', async () => {
+    const metadata: Record<string, Value> = { ...renamedKeys('granite'), 'granite.expert_count': u32(1) };
+    delete metadata['granite.attention.layer_norm_rms_epsilon'];
+    metadata['granite.attention.layer_norm_epsilon'] = f32(1e-3);
+    await using model = await opened(metadata);
+    expect(model.definition.facts.family).toBe('granite');
+    const source = await GgufSource.open(join(folder, 'tiny.gguf'));
+    expect(source.config.rms_norm_eps).toBe(Math.fround(1e-3));
+    await source.close();
+  });
+
+  it('stretches a rotation with the attention factor that the file has', async () => {
+    const yarn = {
+      'llama.rope.scaling.type': string('yarn'),
+      'llama.rope.scaling.factor': f32(4),
+      'llama.rope.scaling.original_context_length': u32(16),
+    };
+    const factor = async (more: Record<string, Value>): Promise<unknown> => {
+      await using model = await opened({ ...yarn, ...more });
+      return JSON.stringify(model.definition.layout).match(/"attentionFactor":([\d.]+)/)?.[1];
+    };
+    const key = 'llama.rope.scaling.yarn_attn_factor';
+    expect(Number(await factor({}))).toBeCloseTo(1 + 0.1 * Math.log(4));
+    expect(await factor({ [key]: f32(1.5) })).toBe('1.5');
+    // As llama.cpp writes what is not set.
+    expect(await factor({ [key]: f32(-1) })).toBe(await factor({}));
   });
 
   it('leaves layers that draft out, whether the file has them or not', async () => {
