@@ -8,8 +8,9 @@ import { isGgufName } from './foreign-formats.js';
 /** Files shown in an error. */
 const MOST_NAMED = 12;
 const LATER_SHARD = /-(?!0+1-)\d{5}-of-\d{5}\.gguf$/i;
-/** What sees or hears for a model, what was measured to quantise it, and drafts of it: none is a model alone. */
-const NO_MODEL = /(^|[._-])mm[_-]?proj|imatrix|vocab-only|^mtp-/i;
+/** What sees or hears for a model, what was measured to quantise it, drafts and adapters of it, and vocabularies: none is a model alone. */
+const NO_MODEL =
+  /(^|[._-])mm[_-]?proj|imatrix|vocab-only|^ggml-(vocab|lora)-|^(mtp|eagle3|dflash|dspark)-|-(lora|vocab)\.gguf$/i;
 
 /**
  * The models among some names: one file, or the first of a set, each.
@@ -41,11 +42,15 @@ export async function firstOfSet(path: string): Promise<string> {
   return first !== path && (await stat(first).catch(() => undefined))?.isFile() === true ? first : path;
 }
 
-/** What is written behind a colon to ask for a file: `Q4_K_M` of `name-Q4_K_M.gguf` or `Q4_K_M/name-00001-of-00002.gguf`. */
-export function ggufTag(name: string): string {
-  const stem = basename(name)
+/** The name of a file, or of its set, without its ending. */
+const ggufStem = (name: string): string =>
+  basename(name)
     .replace(/\.gguf$/i, '')
     .replace(/-\d{5}-of-\d{5}$/, '');
+
+/** What is written behind a colon to ask for a file: `Q4_K_M` of `name-Q4_K_M.gguf` or `Q4_K_M/name-00001-of-00002.gguf`. */
+export function ggufTag(name: string): string {
+  const stem = ggufStem(name);
   return /(?:^|[-._])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|BF16|F16|F32)\w*)$/i.exec(stem)?.[1] ?? stem;
 }
 
@@ -58,14 +63,33 @@ export function ggufTag(name: string): string {
  */
 export function chooseGguf(id: string, names: readonly string[], tag: string | undefined): string[] {
   const models = ggufModels(names);
-  const found =
-    tag === undefined ? models : models.filter((name) => ggufTag(name).toLowerCase() === tag.toLowerCase());
+  const found = taggedModels(models, tag);
   const [first, ...others] = found;
   if (first === undefined || others.length > 0) throw noSuchTag(id, models, tag, found);
   const set = /^(.*-)0+1(-of-\d{5}\.gguf)$/i.exec(first);
   if (set === null) return [first];
   return names.filter((name) => name.startsWith(set[1]!) && name.endsWith(set[2]!)).sort();
 }
+
+/**
+ * Those with the tag, in any case; where there is none, those whose names end in it: `Q4_K_XL` of `UD-Q4_K_XL`, `i1-Q4_K_M` of
+ * `m.i1-Q4_K_M.gguf`.
+ * @param tag undefined for all
+ */
+export function taggedModels(models: readonly string[], tag: string | undefined): readonly string[] {
+  if (tag === undefined) return models;
+  const exact = models.filter((name) => hasTag(name, tag));
+  if (exact.length > 0) return exact;
+  const end = tag.toLowerCase();
+  return models.filter((name) => {
+    const stem = ggufStem(name).toLowerCase();
+    return stem.endsWith(end) && /(^|[-._])$/.test(stem.slice(0, -end.length));
+  });
+}
+
+/** Whether a file's tag is another in no more than its case. */
+export const hasTag = (name: string, tag: string): boolean =>
+  ggufTag(name).toLowerCase() === tag.toLowerCase();
 
 function noSuchTag(
   id: string,

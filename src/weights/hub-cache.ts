@@ -7,7 +7,7 @@ import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs
 import { dirname, join, relative } from 'node:path';
 import { makeFolder } from '../make-folder.js';
 import { TOKENIZER_FILES } from './folder-files.js';
-import { chooseGguf, ggufModels, ggufTag } from './gguf-files.js';
+import { chooseGguf, ggufModels, taggedModels } from './gguf-files.js';
 import { absentShard, chooseShards, findWeights } from './shards.js';
 
 export const COMMIT = /^[0-9a-f]{40}$/;
@@ -90,9 +90,7 @@ export class HubCache {
     const folder = this.snapshot(commit);
     const names = await readdir(folder, { recursive: true }).catch(() => []);
     const paths = names.map((name) => name.replaceAll('\\', '/'));
-    const found = ggufModels(paths).filter(
-      (name) => tag === undefined || ggufTag(name).toLowerCase() === tag.toLowerCase(),
-    );
+    const found = taggedModels(ggufModels(paths), tag);
     const others = tag === undefined && paths.some((name) => /\.safetensors(\.index\.json)?$/.test(name));
     if (found.length !== 1 || others) return undefined;
     const files = chooseGguf(this.folder, paths, tag);

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { failure } from '../../test/fixtures/weights/build.js';
 import { COMMIT, HubFixture, text } from '../../test/fixtures/weights/hub-repo.js';
-import { chooseGguf, ggufTag } from './gguf-files.js';
+import { chooseGguf, ggufModels, ggufTag } from './gguf-files.js';
 import { parseHubId } from './hub.js';
 import { chooseProjector } from './projectors.js';
 
@@ -43,6 +43,54 @@ describe('a hub id with a tag', () => {
     ['plain.gguf', 'plain'],
   ])('%s has the tag %s', (name, tag) => {
     expect(ggufTag(name)).toBe(tag);
+  });
+
+  it('is the end of a name, where no file has it as a whole', () => {
+    const names = [
+      'm-UD-Q4_K_XL.gguf',
+      'UD-Q2_K_XL/m-UD-Q2_K_XL-00001-of-00002.gguf',
+      'UD-Q2_K_XL/m-UD-Q2_K_XL-00002-of-00002.gguf',
+      'm.i1-Q4_K_M.gguf',
+      'm-IQ4_NL.gguf',
+      'm-UD-IQ4_NL.gguf',
+    ];
+    const chosen = (tag: string): string[] => chooseGguf('o/n', names, tag);
+    expect(chosen('q4_k_xl')).toEqual(['m-UD-Q4_K_XL.gguf']);
+    expect(chosen('Q2_K_XL')).toEqual(names.slice(1, 3));
+    expect(chosen('i1-Q4_K_M')).toEqual(['m.i1-Q4_K_M.gguf']);
+    expect(chosen('IQ4_NL')).toEqual(['m-IQ4_NL.gguf']);
+    for (const tag of ['K_XL_', '4_K_M', 'XL']) expect(() => chosen(tag)).toThrow(/no|2 GGUF models/);
+  });
+
+  it('asks the hub for a file with the whole tag where the cache has one that ends in it', async () => {
+    holds({ 'm-UD-Q4_K_M.gguf': text('mixed'), 'm-Q4_K_M.gguf': text('four') });
+    const mixed = await resolve(`org/gguf:UD-Q4_K_M@${COMMIT}`);
+    expect(await resolve(`org/gguf:Q4_K_M@${COMMIT}`, { HF_HUB_OFFLINE: '1' })).toMatchObject({
+      folder: mixed.folder,
+      notice: 'm-UD-Q4_K_M.gguf is in the cache, and taken for Q4_K_M',
+    });
+    const { folder } = await resolve(`org/gguf:Q4_K_M@${COMMIT}`);
+    expect(readFileSync(folder, 'utf8')).toBe('four');
+  });
+
+  it('leaves out what is no model: towers, matrices of importance, drafts, adapters, vocabularies', () => {
+    const others = [
+      'mmproj-BF16.gguf',
+      'm-imatrix.gguf',
+      'imatrix_unsloth.gguf',
+      'mtp-m-Q8_0.gguf',
+      'MTP/mtp-m-Q8_0.gguf',
+      'eagle3-m-Q8_0.gguf',
+      'dflash-m-Q8_0.gguf',
+      'dspark-m-Q8_0.gguf',
+      'm-135M-F16-LoRA.gguf',
+      'ggml-vocab-qwen2.gguf',
+      'm-vocab.gguf',
+    ];
+    expect(ggufModels([...others, 'm-MTP-Q8_0.gguf', 'Lora-8B-Q8_0.gguf'])).toEqual([
+      'Lora-8B-Q8_0.gguf',
+      'm-MTP-Q8_0.gguf',
+    ]);
   });
 
   it('fetches that file and the mmproj file that llama.cpp would take, and finds it again offline', async () => {

@@ -7,6 +7,7 @@
 import { stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { KvantError } from '../errors.js';
+import { hasTag } from './gguf-files.js';
 import { HubCache } from './hub-cache.js';
 import { hubConfig } from './hub-config.js';
 import { isAFile, notAModel, offlineError } from './hub-errors.js';
@@ -59,8 +60,13 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   // `mine/demo-tex` beside a folder `mine` is a path that leads nowhere, though it may be a name on the hub as well.
   if (cached === undefined && argument === hubId.id && text === argument && (await hasParent(path)))
     throw await notAModel(text, path, options.env);
+  // The hub may have a file whose tag is the one that was asked for, and not only the end of its name.
+  const near =
+    cached !== undefined && hubId.tag !== undefined && !hasTag(cached, hubId.tag) ? cached : undefined;
   const fromCache = (reason?: string): ResolvedModel => {
-    const taken = only && `${basename(only)} is the only GGUF file of ${hubId.id} in the cache, and taken`;
+    const taken = only
+      ? `${basename(only)} is the only GGUF file of ${hubId.id} in the cache, and taken`
+      : near && `${basename(near)} is in the cache, and taken for ${hubId.tag}`;
     const notice = [reason, taken].filter((part) => part !== undefined).join('; ');
     return {
       folder: cached!,
@@ -74,6 +80,7 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   const pinned =
     known === hubId.revision &&
     only === undefined &&
+    near === undefined &&
     (hubId.tag !== undefined || (await cache.hasTokenizer(known)));
   if (cached !== undefined && (config.offline || pinned)) return fromCache();
   if (config.offline) throw offlineError(hubId, config, known !== undefined);
