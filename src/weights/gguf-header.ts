@@ -12,7 +12,7 @@ import {
   readNumber,
   STRING_TYPE,
 } from './gguf-metadata.js';
-import { type GgufType, ggufType } from './gguf-types.js';
+import { type GgufType, ggufType, otherTypeName } from './gguf-types.js';
 import { truncated } from './read-at.js';
 
 const PIECE_BYTES = 1 << 20;
@@ -267,7 +267,7 @@ interface Listed extends Omit<GgufTensor, 'start'> {
 }
 
 function unknownType(path: string, name: string, id: number): KvantError {
-  return new KvantError('weights-dtype', `${path}: ${quote(name)} is of type ${id}, which is not known`, {
+  return new KvantError('weights-dtype', `${path}: ${quote(name)} is of type ${otherTypeName(id)}`, {
     kind: 'unsupported',
     where: name,
     fix: 'Use a file in Q4_K_M, Q8_0 or another type that docs/gguf.md lists, or convert the model again with a current llama.cpp.',

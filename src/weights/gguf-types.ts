@@ -39,6 +39,7 @@ const TYPES = {
   39: ['MXFP4', 32, 17],
   40: ['NVFP4', 64, 36],
   41: ['Q1_0', 128, 18],
+  42: ['Q2_0', 64, 18],
 } as const satisfies Record<number, readonly [string, number, number]>;
 
 export type GgufTypeName = (typeof TYPES)[keyof typeof TYPES][0];
@@ -55,4 +56,23 @@ export interface GgufType {
 export function ggufType(id: number): GgufType | undefined {
   const [name, elements, bytes] = (TYPES as Record<number, (typeof TYPES)[keyof typeof TYPES]>)[id] ?? [];
   return name === undefined ? undefined : { name, elements: elements!, bytes: bytes! };
+}
+
+/** Types that were withdrawn: errors name them. */
+const OTHER_TYPES: Readonly<Record<number, string>> = {
+  4: 'Q4_2',
+  5: 'Q4_3',
+  31: 'Q4_0_4_4',
+  32: 'Q4_0_4_8',
+  33: 'Q4_0_8_8',
+};
+/** These numbers are of types that ik_llama.cpp alone has. */
+const [FIRST_OF_IK, LAST_OF_IK] = [133, 400];
+
+/** What a type is called that {@link ggufType} does not know, as far as it is known. */
+export function otherTypeName(id: number): string {
+  if (Object.hasOwn(OTHER_TYPES, id)) return `${OTHER_TYPES[id]}, which was withdrawn`;
+  return id >= FIRST_OF_IK && id <= LAST_OF_IK
+    ? `${id}, which is one of ik_llama.cpp's own`
+    : `${id}, which is not known`;
 }

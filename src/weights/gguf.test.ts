@@ -95,6 +95,19 @@ describe('GgufFile', () => {
     await expect(file.readInto(one, 30, bytes)).rejects.toThrow(RangeError);
   });
 
+  it.each([
+    [31, 'Q4_0_4_4, which was withdrawn'],
+    [139, "139, which is one of ik_llama.cpp's own"],
+    [999, '999, which is not known'],
+  ])('names type %i where it can', async (type, what) => {
+    const path = await written(ggufBytes({ ...PLAIN, tensors: [tensor('a', { type })] }));
+    await expect(GgufFile.open(path)).rejects.toMatchObject({
+      code: 'weights-dtype',
+      message: `${path}: "a" is of type ${what}`,
+      fix: expect.stringContaining('Q4_K_M') as string,
+    });
+  });
+
   it('reads over lists of lists', async () => {
     const nested = Buffer.from(ggufBytes(PLAIN));
     // Its list of texts becomes a list of one list, which is empty, and what is left of it a list of bytes.
