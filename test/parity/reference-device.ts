@@ -31,7 +31,13 @@ import {
   ReferenceVector,
 } from './reference-storage.js';
 
-export function createReferenceDevice({ int8 = false } = {}): Device {
+export interface ReferenceOptions {
+  readonly int8?: boolean;
+  /** Is told of each row that is routed by its logits alone how far the last expert chosen is above the first left out. */
+  readonly onRouted?: (margin: number) => void;
+}
+
+export function createReferenceDevice({ int8 = false, onRouted }: ReferenceOptions = {}): Device {
   return {
     info: {
       kind: 'cpu',
@@ -52,7 +58,7 @@ export function createReferenceDevice({ int8 = false } = {}): Device {
     },
     createKvPool: (spec) => new ReferencePool(spec),
     compile: async (graph: Graph, _limits: ProgramLimits, pool: KvPool | null) =>
-      new ReferenceProgram(graph, pool as ReferencePool | null, int8),
+      new ReferenceProgram(graph, pool as ReferencePool | null, int8, onRouted),
     stats: () => ({ buffers: 0, bytes: 0, peakBytes: 0, samplerBytes: 0, plans: 0 }),
     async [Symbol.asyncDispose]() {},
   };
@@ -63,14 +69,21 @@ class ReferenceProgram implements Program {
   readonly #graph: Graph;
   readonly #pool: ReferencePool | null;
   readonly #int8: boolean;
+  readonly #onRouted: ReferenceOptions['onRouted'];
   readonly #last = new Map<number, number>();
   #results = new Map<number, Float64Array>();
   readonly #histories = new Histories();
 
-  constructor(graph: Graph, pool: ReferencePool | null, int8: boolean) {
+  constructor(
+    graph: Graph,
+    pool: ReferencePool | null,
+    int8: boolean,
+    onRouted: ReferenceOptions['onRouted'],
+  ) {
     this.#graph = graph;
     this.#pool = pool;
     this.#int8 = int8;
+    this.#onRouted = onRouted;
   }
 
   #cache(): ReferencePool {
@@ -280,6 +293,11 @@ class ReferenceProgram implements Program {
             ...x.subarray(r * logits.cols, (r + 1) * logits.cols),
           ]);
           const own = { ...spec, bias, expertScales };
+          const chosen = node.out.cols / 2;
+          for (const row of bias === null && chosen < logits.cols ? rows : []) {
+            const [last = 0, next = 0] = row.toSorted((a, b) => b - a).slice(chosen - 1);
+            this.#onRouted?.(last - next);
+          }
           set(node.out, Float64Array.from(rows.flatMap((row) => reference.route(row, own))));
           break;
         }
