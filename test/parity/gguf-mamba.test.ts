@@ -258,22 +258,34 @@ const FALCON_METADATA: Conversion['metadata'] = (config, at) => ({
   [at('rope.freq_base')]: f32((config.rope_parameters as unknown as Fields).rope_theta!),
 });
 
+const GRANITE_MOE_METADATA: Conversion['metadata'] = (config, at) => ({
+  [at('attention.head_count_kv')]: u32(config.num_key_value_heads!),
+  [at('attention.key_length')]: u32(config.head_dim ?? config.hidden_size! / config.num_attention_heads!),
+  [at('attention.scale')]: f32(config.attention_multiplier!),
+  [at('embedding_scale')]: f32(config.embedding_multiplier!),
+  [at('residual_scale')]: f32(config.residual_multiplier!),
+  [at('logit_scale')]: f32(config.logits_scaling!),
+  [at('rope.freq_base')]: f32((config.rope_parameters as unknown as Fields).rope_theta!),
+  [at('expert_count')]: u32(config.num_local_experts!),
+  [at('expert_used_count')]: u32(config.num_experts_per_tok!),
+});
+
 const CASES: readonly Conversion[] = [
   // Of Granite 3, whose layers all attend: the same names.
   {
     fixture: 'granite-moe',
     arch: 'granitemoe',
     change: granite,
+    metadata: GRANITE_MOE_METADATA,
+  },
+  // With an MLP beside the experts, as of a Granite 4 whose layers all attend.
+  {
+    fixture: 'granite4-attends',
+    arch: 'granitemoe',
+    change: granite,
     metadata: (config, at) => ({
-      [at('attention.head_count_kv')]: u32(config.num_key_value_heads!),
-      [at('attention.key_length')]: u32(config.head_dim ?? config.hidden_size! / config.num_attention_heads!),
-      [at('attention.scale')]: f32(config.attention_multiplier!),
-      [at('embedding_scale')]: f32(config.embedding_multiplier!),
-      [at('residual_scale')]: f32(config.residual_multiplier!),
-      [at('logit_scale')]: f32(config.logits_scaling!),
-      [at('rope.freq_base')]: f32((config.rope_parameters as unknown as Fields).rope_theta!),
-      [at('expert_count')]: u32(config.num_local_experts!),
-      [at('expert_used_count')]: u32(config.num_experts_per_tok!),
+      ...GRANITE_MOE_METADATA(config, at),
+      [at('expert_shared_feed_forward_length')]: u32(config.shared_intermediate_size!),
     }),
   },
   {

@@ -7,7 +7,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { ENCODER_ARCHITECTURES } from './encoder-architectures.js';
-import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES, stacks } from './expert-architectures.js';
+import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES, shared, stacks } from './expert-architectures.js';
 import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
 import { DEEPSEEK2, MISTRAL4 } from './latent-architectures.js';
@@ -53,18 +53,32 @@ const GRANITE_MOE: GgufArchitecture = {
   name: 'granitemoe',
   modelType: 'granitemoe',
   className: 'GraniteMoeForCausalLM',
-  names: { ffn_gate_inp: 'block_sparse_moe.router.layer', ...stacks('block_sparse_moe.switch_mlp') },
-  reads: [...GRANITE.reads!, 'expert_count'],
-  fields: (read, config) => {
-    if ((read.count('expert_shared_feed_forward_length', 0) ?? 0) > 0)
-      throw read.unsupported('expert_shared_feed_forward_length', 'an expert that sees every token');
-    return {
-      ...GRANITE.fields!(read, config),
-      num_local_experts: read.count('expert_count') ?? null,
-      num_experts_per_tok: read.count('expert_used_count') ?? null,
-    };
+  names: {
+    ffn_gate_inp: 'block_sparse_moe.router.layer',
+    ...stacks('block_sparse_moe.switch_mlp'),
+    ...shared('mlp'),
   },
+  reads: [...GRANITE.reads!, 'expert_count'],
+  fields: (read, config) => ({
+    ...GRANITE.fields!(read, config),
+    num_local_experts: read.count('expert_count') ?? null,
+    num_experts_per_tok: read.count('expert_used_count') ?? null,
+    ...beside(read),
+  }),
 };
+
+/** With an MLP beside the experts it is what a Granite 4 is whose layers all attend. */
+function beside(read: MetadataReader): JsonObject {
+  const width = read.count('expert_shared_feed_forward_length', 0) ?? 0;
+  if (width === 0) return {};
+  return {
+    model_type: 'granitemoehybrid',
+    architectures: ['GraniteMoeHybridForCausalLM'],
+    shared_intermediate_size: width,
+    position_embedding_type: 'rope',
+    layer_types: Array.from({ length: read.layers }, () => 'attention'),
+  };
+}
 
 export const ARCHITECTURES: readonly GgufArchitecture[] = [
   {
