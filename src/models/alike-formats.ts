@@ -77,5 +77,6 @@ function unlike(one: MatrixSource, other: MatrixSource): KvantError {
 
 function nameOf({ format }: MatrixSource): string {
   if (format.kind === 'float') return format.dtype;
-  return format.kind === 'affine' ? `${format.bits}-bit, scales in ${format.dtype}` : format.kind;
+  if (format.kind === 'affine') return `${format.bits}-bit, scales in ${format.dtype}`;
+  return format.kind === 'lut4' ? `lut4, scales in ${format.scale}` : `${format.kind} of ${format.bits} bits`;
 }

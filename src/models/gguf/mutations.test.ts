@@ -36,7 +36,7 @@ function wholeFile(): Buffer {
   };
   const arch = 'qwen3moe';
   const counts = {
-    block_count: 1,
+    block_count: 2,
     context_length: 64,
     embedding_length: HIDDEN,
     feed_forward_length: HIDDEN,
@@ -67,9 +67,18 @@ function wholeFile(): Buffer {
       tensor('blk.0.attn_v.weight', 'Q6_K', HEAD_DIM, HIDDEN),
       tensor('blk.0.attn_output.weight', 'Q5_0', HIDDEN, 2 * HEAD_DIM),
       tensor('blk.0.ffn_gate_inp.weight', 'Q8_0', EXPERTS, HIDDEN),
-      tensor('blk.0.ffn_gate_exps.weight', 'IQ4_NL', EXPERTS, HIDDEN, HIDDEN),
+      // A stack of gate and up has one type.
+      tensor('blk.0.ffn_gate_exps.weight', 'IQ4_XS', EXPERTS, HIDDEN, HIDDEN),
       tensor('blk.0.ffn_up_exps.weight', 'IQ4_XS', EXPERTS, HIDDEN, HIDDEN),
       tensor('blk.0.ffn_down_exps.weight', 'MXFP4', EXPERTS, HIDDEN, HIDDEN),
+      ...['attn_norm', 'ffn_norm'].map((name) => tensor(`blk.1.${name}.weight`, 'F32', HIDDEN)),
+      ...['q', 'k'].map((name) => tensor(`blk.1.attn_${name}_norm.weight`, 'F32', HEAD_DIM)),
+      tensor('blk.1.attn_q.weight', 'Q5_K', 2 * HEAD_DIM, HIDDEN),
+      ...['k', 'v'].map((name) => tensor(`blk.1.attn_${name}.weight`, 'Q8_0', HEAD_DIM, HIDDEN)),
+      tensor('blk.1.attn_output.weight', 'Q5_0', HIDDEN, 2 * HEAD_DIM),
+      tensor('blk.1.ffn_gate.weight', 'IQ4_NL', HIDDEN, HIDDEN),
+      tensor('blk.1.ffn_up.weight', 'Q4_K', HIDDEN, HIDDEN),
+      tensor('blk.1.ffn_down.weight', 'Q6_K', HIDDEN, HIDDEN),
     ],
   });
 }
