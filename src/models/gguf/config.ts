@@ -287,7 +287,12 @@ const optional = (name: string, value: number | undefined): JsonObject =>
 
 function endIds(metadata: GgufMetadata): JsonObject {
   const ids = (keys: readonly string[]): number[] =>
-    keys.flatMap((key) => metadata.count(`tokenizer.ggml.${key}_token_id`, 0) ?? []);
+    keys.flatMap((key) => {
+      const at = `tokenizer.ggml.${key}_token_id`;
+      const id = metadata.number(at);
+      // Some converters wrote -1 for none, others 2^32 - 1.
+      return id === undefined || id === -1 || id === 0xffff_ffff ? [] : metadata.count(at, 0)!;
+    });
   return { bos_token_id: ids(['bos'])[0] ?? null, eos_token_id: [...new Set(ids(['eos', 'eot', 'eom']))] };
 }
 

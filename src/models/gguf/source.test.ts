@@ -246,6 +246,16 @@ describe('a GGUF file as a model', () => {
     await source.close();
   });
 
+  it('knows ids that stand for no token', async () => {
+    const none = { type: 'i32', value: -1 } as const;
+    await using model = await opened({
+      'tokenizer.ggml.bos_token_id': none,
+      'tokenizer.ggml.eos_token_id': u32(3),
+      'tokenizer.ggml.eot_token_id': u32(0xffff_ffff),
+    });
+    expect(model.definition.facts).toMatchObject({ bosTokenIds: [], eosTokenIds: [3] });
+  });
+
   it('stretches a rotation with the attention factor that the file has', async () => {
     const yarn = {
       'llama.rope.scaling.type': string('yarn'),

@@ -119,6 +119,8 @@ describe('byte-level BPE of a GGUF file', () => {
     expect(ggufText(metadata(BPE)).config).toEqual({ eos_token_id: [0, 1] });
     const listed = { ...BPE, 'tokenizer.ggml.eos_token_ids': [0, 4, 99] };
     expect(ggufText(metadata(listed)).config).toEqual({ eos_token_id: [0, 1, 4] });
+    const none = { ...BPE, 'tokenizer.ggml.eot_token_id': -1, 'tokenizer.ggml.eom_token_id': 0xffff_ffff };
+    expect(ggufText(metadata(none)).config).toEqual({ eos_token_id: [0, 1] });
     const named = { ...BPE, 'tokenizer.ggml.eot_token_id': 1, 'tokenizer.ggml.eom_token_id': 3 };
     expect(ggufText(metadata(named)).config).toEqual({ eos_token_id: [0, 1, 3] });
     const ends = (tokens: readonly string[], types: readonly number[], more: object = {}) =>

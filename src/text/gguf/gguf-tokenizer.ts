@@ -278,8 +278,8 @@ function specialTokens(
 
 function endIds(metadata: TokenizerMetadata, tokens: readonly string[], types: readonly number[]): number[] {
   const stated = (name: string): number[] => {
-    const id = metadata.count(`${AT}${name}_token_id`, 0);
-    return id === undefined || id >= tokens.length ? [] : [id];
+    const id = metadata.number(`${AT}${name}_token_id`);
+    return id === undefined || tokens[id] === undefined ? [] : [id];
   };
   const special = (token: string): number | undefined => {
     const id = tokens.indexOf(token);
