@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RowSpec } from './sampling.js';
-import { countTokens, equalSpecs, HeldTokens, matchLengths, tokensSinceBreaker } from './sampling-state.js';
+import { countTokens, equalSpecs, matchLengths, SyncedTokens, tokensSinceBreaker } from './sampling-state.js';
 
 /** Small alphabets, so that matches are long. */
 function histories(): Int32Array[] {
@@ -73,17 +73,17 @@ describe('state of a row from its history', () => {
   });
 
   it('tells equal, continued and other histories, also behind an equal last token', () => {
-    const held = new HeldTokens(16);
-    held.set(Int32Array.of(1, 2, 3));
-    expect(held.compare(Int32Array.of(1, 2, 3))).toBe('equal');
-    expect(held.compare(Int32Array.of(1, 2, 3, 4))).toBe('continued');
-    expect(held.compare(Int32Array.of(1, 2))).toBe('other');
-    expect(held.compare(Int32Array.of(1, 9, 3))).toBe('other');
-    expect(held.compare(Int32Array.of(1, 9, 3, 4))).toBe('other');
-    held.put(3, 8);
-    expect(held.compare(Int32Array.of(1, 2, 3, 8))).toBe('equal');
-    held.put(1, 5);
-    expect(held.compare(Int32Array.of(1, 5))).toBe('equal');
+    const synced = new SyncedTokens(16);
+    synced.set(Int32Array.of(1, 2, 3));
+    expect(synced.compare(Int32Array.of(1, 2, 3))).toBe('equal');
+    expect(synced.compare(Int32Array.of(1, 2, 3, 4))).toBe('continued');
+    expect(synced.compare(Int32Array.of(1, 2))).toBe('other');
+    expect(synced.compare(Int32Array.of(1, 9, 3))).toBe('other');
+    expect(synced.compare(Int32Array.of(1, 9, 3, 4))).toBe('other');
+    synced.put(3, 8);
+    expect(synced.compare(Int32Array.of(1, 2, 3, 8))).toBe('equal');
+    synced.put(1, 5);
+    expect(synced.compare(Int32Array.of(1, 5))).toBe('equal');
   });
 
   it('compares specs by what they say, μ aside', () => {

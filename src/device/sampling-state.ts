@@ -64,12 +64,12 @@ export function endsWith(history: Int32Array, end: number, sequence: Uint32Array
   return true;
 }
 
-/** How a history stands to the tokens that a state holds. */
+/** How a history relates to the tokens that a state was last synced to. */
 const HISTORY_CHANGES = ['equal', 'continued', 'other'] as const;
 export type HistoryChange = (typeof HISTORY_CHANGES)[number];
 
-/** The tokens that a slot's state holds, on the host: what `sync` compares with. */
-export class HeldTokens {
+/** The tokens that a slot's state was last synced to, on the host: what `sync` compares with. */
+export class SyncedTokens {
   #tokens: Int32Array;
   #length = 0;
 
@@ -93,7 +93,7 @@ export class HeldTokens {
     this.#length = history.length;
   }
 
-  /** A token that a retired step drew at a position. Later ones, if it held any, are gone. */
+  /** A token that a retired step drew at a position. Later ones, if there were any, are gone. */
   put(position: number, id: number): void {
     if (position >= this.#tokens.length) return;
     this.#tokens[position] = id;

@@ -3,7 +3,7 @@
  * rebuilt here. Nothing is in it that the row's features do not ask for.
  */
 import { FEATURE, HISTORY_FEATURES, type RowSpec } from '../sampling.js';
-import { equalSpecs, HeldTokens, matchLengths, tokensSinceBreaker } from '../sampling-state.js';
+import { equalSpecs, matchLengths, SyncedTokens, tokensSinceBreaker } from '../sampling-state.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import { keepsRaw } from './sample-wants.js';
 import * as w from './sample-words.js';
@@ -69,7 +69,7 @@ export class CpuSlotState {
   readonly #u32: Uint32Array<ArrayBufferLike>;
   readonly #f32: Float32Array<ArrayBufferLike>;
   /** Null where tokens are of no account. */
-  readonly #held: HeldTokens | null;
+  readonly #synced: SyncedTokens | null;
 
   /** Errors: `device-out-of-memory`. */
   constructor(
@@ -89,7 +89,7 @@ export class CpuSlotState {
     const { at } = this.allocation;
     this.#u32 = memory.u32(at, words);
     this.#f32 = memory.f32(at, words);
-    this.#held = (spec.features & HISTORY_FEATURES) === 0 ? null : new HeldTokens(size.maxContext);
+    this.#synced = (spec.features & HISTORY_FEATURES) === 0 ? null : new SyncedTokens(size.maxContext);
     this.#writeHead();
   }
 
@@ -101,11 +101,11 @@ export class CpuSlotState {
   /** Makes it hold a history, and μ. */
   sync(history: Int32Array, mu: number): void {
     this.#f32[w.S_MU] = mu;
-    const held = this.#held;
-    if (held === null) return;
-    const change = held.compare(history);
+    const synced = this.#synced;
+    if (synced === null) return;
+    const change = synced.compare(history);
     if (change === 'equal') return;
-    const from = change === 'continued' ? held.length : 0;
+    const from = change === 'continued' ? synced.length : 0;
     if (from === 0) this.#clear();
     for (let n = from; n < history.length; n++) this.#absorb(history, n);
     const { matches } = this.#layout;
@@ -119,12 +119,12 @@ export class CpuSlotState {
       this.#u32[w.S_MATCHED] = history.length;
       this.#u32[w.S_SINCE] = tokensSinceBreaker(history, breakers);
     }
-    held.set(history);
+    synced.set(history);
   }
 
   /** A token that a retired step drew. */
   note(position: number, id: number): void {
-    this.#held?.put(position, id);
+    this.#synced?.put(position, id);
   }
 
   /** False if the state has no mask. */

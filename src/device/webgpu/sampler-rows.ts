@@ -16,7 +16,7 @@ import {
   type SamplerRows,
   STATE_FEATURES,
 } from '../sampling.js';
-import { equalSpecs, HeldTokens } from '../sampling-state.js';
+import { equalSpecs, SyncedTokens } from '../sampling-state.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
 import { strideOf } from './resources.js';
@@ -32,7 +32,7 @@ interface SlotState {
   /** Where the parts stand in the buffer. */
   readonly parts: Uint32Array;
   /** Null where the state does not depend on tokens. */
-  readonly held: HeldTokens | null;
+  readonly synced: SyncedTokens | null;
 }
 
 /** The slots and positions of a step under way. */
@@ -116,9 +116,9 @@ export class GpuSamplerRows implements SamplerRows {
     const parts = layout.at.map((at) => (at === 0 ? 0 : at + stretch.at));
     parts[STATE_PARTS.indexOf('head')] = stretch.at;
     parts[STATE_PARTS.indexOf('ring')] = layout.at[STATE_PARTS.indexOf('ring')]!;
-    const held = spec.features & HISTORY_FEATURES ? new HeldTokens(this.#shape.maxContext) : null;
-    held?.set(history);
-    const state: SlotState = { spec, promptLength, layout, stretch, parts, held };
+    const synced = spec.features & HISTORY_FEATURES ? new SyncedTokens(this.#shape.maxContext) : null;
+    synced?.set(history);
+    const state: SlotState = { spec, promptLength, layout, stretch, parts, synced };
     this.#fill(state, history, true);
     this.#states.set(slot, state);
   }
@@ -131,11 +131,11 @@ export class GpuSamplerRows implements SamplerRows {
 
   #update(old: SlotState, history: Int32Array, mu: number): void {
     const state = { ...old, spec: { ...old.spec, mu } };
-    const change = old.held?.compare(history) ?? 'equal';
+    const change = old.synced?.compare(history) ?? 'equal';
     if (change === 'equal') this.#setMu(old, mu);
-    else if (change === 'continued') this.#append(state, history, old.held!.length);
+    else if (change === 'continued') this.#append(state, history, old.synced!.length);
     else this.#fill(state, history, false);
-    if (change !== 'equal') old.held?.set(history);
+    if (change !== 'equal') old.synced?.set(history);
   }
 
   setMask(slot: number, mask: Uint32Array): void {
@@ -193,8 +193,8 @@ export class GpuSamplerRows implements SamplerRows {
   /** `ids` of the step, null if it failed. */
   retire(drawing: Drawing, ids: Uint32Array | null): void {
     for (let i = 0; ids !== null && i < drawing.count; i++) {
-      const held = this.#states.get(drawing.slots[i]!)?.held;
-      if (held != null && ids[i] !== INVALID_TOKEN) held.put(drawing.positions[i]!, ids[i]!);
+      const synced = this.#states.get(drawing.slots[i]!)?.synced;
+      if (synced != null && ids[i] !== INVALID_TOKEN) synced.put(drawing.positions[i]!, ids[i]!);
     }
     this.#drawings.push(drawing);
   }
