@@ -28,7 +28,7 @@ const KNOWN: Readonly<Record<string, readonly string[]>> = {
     'device/webgpu/kernels/linear-matrix-plan.ts',
     'device/webgpu/kernels/linear-matrix.ts',
     'device/webgpu/kernels/linear-skinny.ts',
-    'device/webgpu/kernels/linear-slices.ts',
+    'device/webgpu/kernels/linear-split-k.ts',
     'device/webgpu/step-buffer.ts',
   ],
   'the kernel floor: a cache and those who convert and move its blocks': [

@@ -92,7 +92,7 @@ describe('launches', () => {
 
   it('of 32 tokens cut K into slices, and norm what is put together of them for the next product', () => {
     // Few tiles of many rows of weights. Before the first norm, and behind the last product, there is nothing to put together.
-    const [both, alone] = [`slices 4, ${NORM}`, 'slices 4 [1024]'];
+    const [both, alone] = [`split-k 4, ${NORM}`, 'split-k 4 [1024]'];
     expect(glue(32).sort()).toEqual([...PRODUCTS, both]);
     const all = launches(32);
     expect([both, alone, NORM].map((label) => all.get(label))).toEqual([2 * LAYERS - 1, 1, 2]);
@@ -159,12 +159,12 @@ describe('launches of large products', () => {
 
   it('of 32 rows leave slices of K to what reads them: the rope-append, and the norm before the next product', () => {
     const all = launchesOf(program, 32);
-    expect([...all].filter(([label]) => /slices|norm/.test(label))).toEqual([
+    expect([...all].filter(([label]) => /split-k|norm/.test(label))).toEqual([
       ['rms-norm to halves [4096]', 2],
-      ['rope-append 32/8×128 of 8 slices', 2],
-      ['slices 8, rms-norm to halves [4096]', 3],
+      ['rope-append 32/8×128 of split-k 8', 2],
+      ['split-k 8, rms-norm to halves [4096]', 3],
       // Of the last layer, and of the vocabulary.
-      ['slices 8 [4096]', 2],
+      ['split-k 8 [4096]', 2],
     ]);
   });
 });

@@ -144,10 +144,10 @@ describe.each(devices.filter((d) => d.name === 'webgpu default'))('norms behind 
           all.filter((label) => new RegExp(`^${what} \\[${hidden}\\]`).test(label)).length;
         ROWS.forEach((rows, i) => {
           const norms = of(own[i]!, 'rms-norm to halves');
-          const both = of(less[i]!, 'slices \\d+, rms-norm to halves');
-          expect(both, `${rows} rows`).toBe(Math.min(of(own[i]!, 'slices \\d+'), norms));
+          const both = of(less[i]!, 'split-k \\d+, rms-norm to halves');
+          expect(both, `${rows} rows`).toBe(Math.min(of(own[i]!, 'split-k \\d+'), norms));
           expect(of(less[i]!, 'rms-norm to halves')).toBe(norms - both);
-          expect(of(own[i]!, 'slices \\d+, rms-norm to halves')).toBe(0);
+          expect(of(own[i]!, 'split-k \\d+, rms-norm to halves')).toBe(0);
           most = Math.max(most, both);
         });
       }

@@ -88,7 +88,7 @@ describe('the texts of all kernels of a model', () => {
     const merges = all.filter((text) => text.includes('scratchTops'));
     expect(merges.filter((text) => /scratchHanded\[.*\] = bytes_/.test(text))).toHaveLength(3);
     // Rows that as many threads norm as have a vector of them: behind the output projection.
-    expect(all.filter((text) => /scratchSlices[\s\S]*scratchHalves\[.*\] = halves_/.test(text))).toHaveLength(
+    expect(all.filter((text) => /scratchSplitK[\s\S]*scratchHalves\[.*\] = halves_/.test(text))).toHaveLength(
       1,
     );
     expect(all.some((text) => text.includes('var<workgroup> dots: array<f32, 1024>'))).toBe(true);

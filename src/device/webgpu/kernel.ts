@@ -172,8 +172,8 @@ export interface LinearShape {
    */
   readonly outNorm?: { readonly eps: number; readonly form: NormHanded } | null;
   readonly xNormed?: NormHanded | null;
-  /** The result is left as the sums of slices of K, for the rope-append behind it to put together (linear-slices.ts). */
-  readonly outSliced?: boolean;
+  /** The result is left as the sums of slices of K, for the rope-append behind it to put together (linear-split-k.ts). */
+  readonly outSplitK?: boolean;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */
   readonly merge?: { readonly heads: number; readonly headDim: number; readonly splits: number };
   /**

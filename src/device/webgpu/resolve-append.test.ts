@@ -11,7 +11,7 @@ import { makeRopeTable } from '../rope.js';
 import type { Capabilities } from './kernel.js';
 import type { GpuMatrix, GpuVector } from './matrix.js';
 import { resolveNode, variationOf } from './resolve.js';
-import { slicesLeft } from './resolve-append.js';
+import { splitKLeft } from './resolve-append.js';
 
 const [HEADS, KV_HEADS, HEAD_DIM, HIDDEN] = [32, 8, 128, 4096];
 const N = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
@@ -64,7 +64,7 @@ function resolved(
     products: resolveNode(linear!, bucket, r),
     appends: resolveNode(append!, bucket, r),
     variation: variationOf(append!, bucket, r),
-    left: slicesLeft(linear!, bucket, r),
+    left: splitKLeft(linear!, bucket, r),
   };
 }
 const bindingsOf = ({ kernel }: ReturnType<typeof resolved>['products'][number], stage: number): string[] =>
@@ -74,13 +74,13 @@ const bindingsOf = ({ kernel }: ReturnType<typeof resolved>['products'][number],
 function leaves(rows: number, c?: Case): boolean {
   const { products, appends, left } = resolved(rows, c);
   const labels = products.flatMap(({ kernel }) => kernel.stages.map(({ label }) => label));
-  const sliced =
-    appends.length > 0 && appends.every((bound) => bindingsOf(bound, 0).includes('scratchSlices read'));
-  expect(left !== null).toBe(sliced);
-  if (sliced) expect(labels.some((label) => label.startsWith('slices'))).toBe(false);
-  if (sliced) expect(bindingsOf(products.at(-1)!, -1)).toContain('scratchSlices read_write');
-  for (const bound of appends) expect(bindingsOf(bound, 0).includes('qkv read')).toBe(!sliced);
-  return sliced;
+  const inSplitK =
+    appends.length > 0 && appends.every((bound) => bindingsOf(bound, 0).includes('scratchSplitK read'));
+  expect(left !== null).toBe(inSplitK);
+  if (inSplitK) expect(labels.some((label) => label.startsWith('split-k'))).toBe(false);
+  if (inSplitK) expect(bindingsOf(products.at(-1)!, -1)).toContain('scratchSplitK read_write');
+  for (const bound of appends) expect(bindingsOf(bound, 0).includes('qkv read')).toBe(!inSplitK);
+  return inSplitK;
 }
 
 describe('q, k and v in slices of K', () => {
@@ -100,8 +100,8 @@ describe('q, k and v in slices of K', () => {
     const { products, appends, variation } = resolved(32);
     expect(products).toHaveLength(1);
     expect(products[0]!.kernel.stages).toHaveLength(2);
-    expect(appends[0]!.kernel.stages[0]!.label).toBe('rope-append 32/8×128 of 8 slices');
-    expect(products[0]!.kernel.scratch!.scratchSlices).toBe(8 * 32 * N * 4);
+    expect(appends[0]!.kernel.stages[0]!.label).toBe('rope-append 32/8×128 of split-k 8');
+    expect(products[0]!.kernel.scratch!.scratchSplitK).toBe(8 * 32 * N * 4);
     // Buckets of other rows have slices elsewhere, or none.
     expect(new Set([variation, resolved(17).variation, resolved(512).variation]).size).toBe(3);
     expect(resolved(256).variation).toBe(resolved(512).variation);

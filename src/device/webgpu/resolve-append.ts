@@ -7,7 +7,7 @@ import { chooseVariant, type Kernel, type LinearShape } from './kernel.js';
 import { linearFits } from './kernels/linear-choice.js';
 import { chooseLinear } from './kernels/linear-fast.js';
 import { CONSTANTS, type Constant, constantLengths } from './kernels/linear-gemv-append.js';
-import type { Sliced } from './kernels/linear-slices.js';
+import type { SplitKSums } from './kernels/linear-split-k.js';
 import { linearVariants } from './kernels/registry.js';
 import { ropeAppendKernel, tailRole } from './kernels/rope-append.js';
 import { type CacheKind, cacheOf } from './layer-caches.js';
@@ -192,27 +192,27 @@ export function resolveAppending(
  * where the rope-append would bind too many buffers. They lie in scratch that all products share, and nothing writes there
  * before they are read: the rope-append is the very next node (findFusions).
  */
-export function slicesLeft(
+export function splitKLeft(
   node: NodeOf<'linear'>,
   bucket: Bucket,
   r: Pick<Resources, 'caches' | 'capabilities' | 'fusions'>,
-): { readonly sliced: Sliced; readonly bias: GPUBuffer | null } | null {
+): { readonly sums: SplitKSums; readonly bias: GPUBuffer | null } | null {
   const append = r.fusions.appendOf.get(node);
   if (append === undefined || appendingWork(node, bucket, r) !== null) return null;
   const [work, ...works] = linearWork(node, bucket, r);
   if (work === undefined || works.length > 0) return null;
   const choice = chooseLinear(r.capabilities, work.shape);
   if (choice?.family !== 'matrices') return null;
-  if (!linearFits(r.capabilities, { ...work.shape, outSliced: true }, choice)) return null;
+  if (!linearFits(r.capabilities, { ...work.shape, outSplitK: true }, choice)) return null;
   const { rows, bias } = work.shape;
-  const sliced = { slices: choice.config.slices ?? 1, rows, bias };
+  const sums = { splitK: choice.config.splitK ?? 1, rows, bias };
   // Slices take the place of q, k and v; a bias comes on top.
   const fits = ({ shape }: AppendKind): boolean =>
-    storageOf(ropeAppendKernel(shape, sliced)) <= r.capabilities.storageBuffers;
+    storageOf(ropeAppendKernel(shape, sums)) <= r.capabilities.storageBuffers;
   const kinds = appendKinds(append, r);
   return (bias || kinds.some(({ tail }) => tail)) && !kinds.every(fits)
     ? null
-    : { sliced, bias: work.shard.bias };
+    : { sums, bias: work.shard.bias };
 }
 
 /** Storage buffers that a kernel of one stage binds. */
@@ -223,10 +223,10 @@ function storageOf({ stages }: Kernel): number {
 export function resolveRopeAppend(node: NodeOf<'rope-append'>, bucket: Bucket, r: Resources): Bound[] {
   const product = r.fusions.productOf.get(node);
   if (product !== undefined && appendingWork(product, bucket, r) !== null) return [];
-  const left = product === undefined ? null : slicesLeft(product, bucket, r);
+  const left = product === undefined ? null : splitKLeft(product, bucket, r);
   const bias = left?.bias ?? null;
   return appendKinds(node, r).map((kind) =>
-    bound(ropeAppendKernel(kind.shape, left?.sliced), r, {
+    bound(ropeAppendKernel(kind.shape, left?.sums), r, {
       ...appendBuffers(node, kind, r),
       ...(left === null ? { qkv: r.tensor(node.qkv) } : bias === null ? {} : { bias }),
       ...(node.norm === null && node.centre == null

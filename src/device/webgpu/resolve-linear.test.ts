@@ -65,7 +65,7 @@ function walked(recorded: Recorded<unknown>, rows: number, capabilities = LARGE)
   return labels;
 }
 const fused = (labels: readonly string[]): number =>
-  labels.filter((label) => /^slices \d+, rms-norm to halves/.test(label)).length;
+  labels.filter((label) => /^split-k \d+, rms-norm to halves/.test(label)).length;
 const count = (labels: readonly string[], what: RegExp): number =>
   labels.filter((label) => what.test(label)).length;
 
@@ -87,13 +87,13 @@ describe('a product whose result goes through a norm to the next product', () =>
     [512, 0],
   ])('of %i rows norms it where slices of K are put together: %i of two', (rows, pairs) => {
     const labels = walked(two, rows);
-    const sliced = count(labels, /^slices/);
+    const splitK = count(labels, /^split-k/);
     expect(fused(labels)).toBe(pairs);
     // The last has no norm behind it, and the first norm no product before it.
-    expect(sliced).toBe(pairs === 0 ? 0 : 3);
+    expect(splitK).toBe(pairs === 0 ? 0 : 3);
     if (rows <= 8) return;
     expect(count(labels, /^rms-norm to halves/)).toBe(3 - pairs);
-    expect(labels).toHaveLength(3 * 2 + sliced + 3 - pairs);
+    expect(labels).toHaveLength(3 * 2 + splitK + 3 - pairs);
   });
 
   it('binds the weights of the norm, and writes the stream that others read', () => {
@@ -192,13 +192,13 @@ describe('a product whose result goes through a norm to the next product', () =>
     const down = shapeOf(linears[1]!);
     const rule = ruleForLinear(LARGE, down);
     if (rule?.family !== 'matrices') throw new Error('matrices are wanted');
-    const { slices: _, ...config } = rule.config;
+    const { splitK: _, ...config } = rule.config;
     const tunedTo = (sizes: MatrixGemmConfig): string[] => {
       const tuned = new TunedChoices();
       tuned.adoptLinear(linearKey(down), { family: 'matrices', config: sizes });
       return walked(two, 32, { ...LARGE, tuned });
     };
-    expect(fused(tunedTo({ ...config, slices: 2 }))).toBe(2);
+    expect(fused(tunedTo({ ...config, splitK: 2 }))).toBe(2);
     const without = tunedTo(config);
     expect(fused(without)).toBe(0);
     // What is not in slices costs no launch more: that of the norm is there again, that of the slices is not.

@@ -20,7 +20,7 @@ import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-h
 import { headsLinear } from './kernels/linear-heads.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearShape, linearWork } from './linear-work.js';
-import { appendingWork, resolveAppending, slicesLeft } from './resolve-append.js';
+import { appendingWork, resolveAppending, splitKLeft } from './resolve-append.js';
 import {
   type Bound,
   type Bucket,
@@ -142,7 +142,7 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
     xHanded: handsOn(r.fusions.producers.get(node), bucket, r),
     outHanded: handsOn(node, bucket, r),
     xNormed: normsOn(r.fusions.normProducers.get(node), bucket, r)?.form ?? null,
-    outSliced: slicesLeft(node, bucket, r) !== null,
+    outSplitK: splitKLeft(node, bucket, r) !== null,
   };
   const normed = normsOn(node, bucket, r);
   const appending = appendingWork(node, bucket, r);

@@ -29,7 +29,7 @@ import { selectiveScanKernel } from './kernels/selective-scan.js';
 import { shortConvKernel } from './kernels/short-conv.js';
 import { stateOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
-import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
+import { resolveRopeAppend, splitKLeft } from './resolve-append.js';
 import { attendFor, once, resolveAttend } from './resolve-attend.js';
 import { resolveExperts } from './resolve-experts.js';
 import { resolveExact, resolveHeads, resolveLinear } from './resolve-linear.js';
@@ -58,8 +58,8 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'rope-append': {
       if (bucket[node.qkv.rows] === 1) return 'one';
       const product = r.fusions.productOf.get(node);
-      const left = product === undefined ? null : slicesLeft(product, bucket, r);
-      return left === null ? '' : JSON.stringify(left.sliced);
+      const left = product === undefined ? null : splitKLeft(product, bucket, r);
+      return left === null ? '' : JSON.stringify(left.sums);
     }
     case 'attend-segments':
       // Its scratch is so large.

@@ -15,19 +15,19 @@ import { gemvKernel } from './linear-gemv.js';
 import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
 import { HALVES, HANDED, halvesBytes, halvesStage, MOST_ROWS } from './linear-halves.js';
 import { matrixGemmKernel } from './linear-matrix.js';
-import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, splitKSpec } from './linear-matrix-plan.js';
 import { type ResidentConfig, residentFits, residentKernel, residentOrder } from './linear-resident.js';
 import { type SkinnyConfig, skinnyFits, skinnyKernel, skinnyOrder } from './linear-skinny.js';
-import {
-  leavesSlices,
-  normedSlicesStage,
-  normsSlices,
-  SLICES,
-  slicesBytes,
-  slicesFit,
-  slicesStage,
-} from './linear-slices.js';
 import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
+import {
+  leavesSplitK,
+  normedSplitKStage,
+  normsSplitK,
+  SPLIT_K_SUMS,
+  splitKBytes,
+  splitKFits,
+  splitKStage,
+} from './linear-split-k.js';
 
 export type LinearChoice =
   | { readonly family: 'resident'; readonly config: ResidentConfig }
@@ -123,7 +123,7 @@ export function linearName({ family, config: c }: LinearChoice): string {
     case 'dp4a':
       return `dp4a l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
     case 'matrices':
-      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}${c.paired ? ' p' : ''}${c.slices === undefined ? '' : ` z${c.slices}`}`;
+      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}${c.paired ? ' p' : ''}${c.splitK === undefined ? '' : ` z${c.splitK}`}`;
   }
 }
 
@@ -155,7 +155,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
   if (shape.append !== undefined && family !== 'gemv') return false;
   if (leftBytes(shape) !== null && family !== 'dp4a') return false;
   if (shape.outHanded === 'halves' && family !== 'matrices') return false;
-  if ((shape.outNorm?.form === 'halves' || shape.outSliced === true) && family !== 'matrices') return false;
+  if ((shape.outNorm?.form === 'halves' || shape.outSplitK === true) && family !== 'matrices') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
@@ -178,9 +178,9 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
     case 'matrices':
       return (
         shape.rows <= MOST_ROWS &&
-        ((config.slices ?? 1) === 1 || slicesFit(shape)) &&
+        ((config.splitK ?? 1) === 1 || splitKFits(shape)) &&
         (shape.outNorm == null || leavesNormed(shape, config)) &&
-        (shape.outSliced !== true || ((config.slices ?? 1) > 1 && leavesSlices(shape))) &&
+        (shape.outSplitK !== true || ((config.splitK ?? 1) > 1 && leavesSplitK(shape))) &&
         config.sm * config.sn * config.sk * config.subgroupSize <= workgroupThreads &&
         matrixGemmFits(gemmSpec(capabilities, shape), config)
       );
@@ -188,8 +188,8 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
 }
 
 /** Whether the launch behind the GEMM, that of its slices, can norm what it leaves. */
-function leavesNormed(shape: LinearShape, { slices = 1, matrix }: MatrixGemmConfig): boolean {
-  return slices > 1 && matrix.component === 'f16' && normsSlices(shape);
+function leavesNormed(shape: LinearShape, { splitK = 1, matrix }: MatrixGemmConfig): boolean {
+  return splitK > 1 && matrix.component === 'f16' && normsSplitK(shape);
 }
 
 /**
@@ -217,9 +217,9 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   if (choice.family === 'matrices') {
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
-    const { xStride: stride, norm, outNorm = null, xNormed = null, outSliced = false } = shape;
+    const { xStride: stride, norm, outNorm = null, xNormed = null, outSplitK = false } = shape;
     const [xHanded, outHanded] = [shape.xHanded === 'halves', shape.outHanded === 'halves'];
-    return once(capabilities, { spec, config, stride, norm, xHanded, outNorm, xNormed, outSliced }, () => {
+    return once(capabilities, { spec, config, stride, norm, xHanded, outNorm, xNormed, outSplitK }, () => {
       const gemm = gemmOf(shape, spec, config, capabilities.workgroupThreads);
       if (spec.x === 'f32') return gemm;
       const from = xHanded ? HANDED : HALVES;
@@ -277,18 +277,18 @@ export function gemmOf(
   config: MatrixGemmConfig,
   threads: number,
 ): Kernel {
-  const { slices = 1, bm, bn, subgroupSize } = config;
-  const { outNorm = null, outSliced = false } = shape;
-  const made = matrixGemmKernel(slices === 1 ? spec : sliceSpec(spec), config);
+  const { splitK = 1, bm, bn, subgroupSize } = config;
+  const { outNorm = null, outSplitK = false } = shape;
+  const made = matrixGemmKernel(splitK === 1 ? spec : splitKSpec(spec), config);
   const gemm = kernelOf(shape, made, shape.glu === null ? bn : bn / 2, bm, config);
-  if (slices === 1) return gemm;
+  if (splitK === 1) return gemm;
   const end =
     outNorm === null
-      ? slicesStage(shape, slices)
-      : normedSlicesStage(shape, slices, outNorm.eps, subgroupSize, threads);
+      ? splitKStage(shape, splitK)
+      : normedSplitKStage(shape, splitK, outNorm.eps, subgroupSize, threads);
   return {
-    stages: [...gemm.stages.map(renamed({ out: SLICES })), ...(outSliced ? [] : [end])],
-    scratch: { [SLICES]: slicesBytes(slices, shape.rows, shape.n) },
+    stages: [...gemm.stages.map(renamed({ out: SPLIT_K_SUMS })), ...(outSplitK ? [] : [end])],
+    scratch: { [SPLIT_K_SUMS]: splitKBytes(splitK, shape.rows, shape.n) },
   };
 }
 
@@ -312,7 +312,7 @@ function kernelOf(
   made: KernelText,
   featuresPerTile: number,
   rowsPerTile: number,
-  { rowsFirst = false, slices = 1 }: Pick<MatrixGemmConfig, 'rowsFirst' | 'slices'> = {},
+  { rowsFirst = false, splitK = 1 }: Pick<MatrixGemmConfig, 'rowsFirst' | 'splitK'> = {},
 ): Kernel {
   const tiles = Math.ceil(outCols(specOf(shape)) / featuresPerTile);
   return {
@@ -335,7 +335,7 @@ function kernelOf(
           const rowTiles = Math.ceil(rows / rowsPerTile);
           out[0] = rowsFirst ? rowTiles : tiles;
           out[1] = rowsFirst ? tiles : rowTiles;
-          out[2] = slices;
+          out[2] = splitK;
         },
       },
     ],

@@ -111,8 +111,8 @@ describe('linear on a large GPU', () => {
     const of = (n: number, k: number, rows = 64) => {
       const rule = ruleForLinear(LARGE, { ...shapeOf(rows, n, k), norm: null });
       if (rule?.family !== 'matrices') throw new Error(rule?.family);
-      const { bm, bn, slices = 1, rowsFirst = false } = rule.config;
-      return [bm, bn, slices, rowsFirst];
+      const { bm, bn, splitK = 1, rowsFirst = false } = rule.config;
+      return [bm, bn, splitK, rowsFirst];
     };
     expect(of(4096, 4096)).toEqual([64, 64, 4, false]);
     expect(of(4096, 12_288, 33)).toEqual([64, 64, 4, false]);
@@ -133,14 +133,14 @@ describe('linear on a large GPU', () => {
   });
 
   it('cuts a long K of a prompt into slices where the largest tiles are too few', () => {
-    const slicesOf = (rows: number, n: number, k: number): number | undefined => {
+    const splitKOf = (rows: number, n: number, k: number): number | undefined => {
       const rule = ruleForLinear(LARGE, { ...shapeOf(rows, n, k), norm: null });
       if (rule?.family !== 'matrices') throw new Error(rule?.family);
-      return rule.config.slices;
+      return rule.config.splitK;
     };
-    expect(slicesOf(512, 2560, 9216)).toBe(2);
-    expect(slicesOf(2048, 2560, 9216)).toBeUndefined();
-    expect(slicesOf(512, 2560, 2560)).toBeUndefined();
+    expect(splitKOf(512, 2560, 9216)).toBe(2);
+    expect(splitKOf(2048, 2560, 9216)).toBeUndefined();
+    expect(splitKOf(512, 2560, 2560)).toBeUndefined();
   });
 
   it('takes no dp4a where WGSL has none', () => {
@@ -235,17 +235,17 @@ describe('linear on a large GPU', () => {
 
   it('cuts K into slices only where their sums can be put together four at a time', () => {
     const down = { ...shapeOf(32, 1024, 3072), norm: null };
-    const slicesOf = (shape: LinearShape): number => {
+    const splitKOf = (shape: LinearShape): number => {
       const rule = ruleForLinear(LARGE, shape);
       if (rule?.family !== 'matrices') throw new Error(rule?.family);
       expect(linearFits(LARGE, shape, rule)).toBe(true);
-      return rule.config.slices ?? 1;
+      return rule.config.splitK ?? 1;
     };
-    expect(slicesOf(down)).toBe(4);
-    expect(slicesOf({ ...down, outStride: 2048, outOffset: 512 })).toBe(4);
+    expect(splitKOf(down)).toBe(4);
+    expect(splitKOf({ ...down, outStride: 2048, outOffset: 512 })).toBe(4);
     // A shard that begins at an odd row.
-    expect(slicesOf({ ...down, outStride: 2048, outOffset: 510 })).toBe(1);
-    expect(slicesOf({ ...down, outStride: 1030 })).toBe(1);
+    expect(splitKOf({ ...down, outStride: 2048, outOffset: 510 })).toBe(1);
+    expect(splitKOf({ ...down, outStride: 1030 })).toBe(1);
   });
 
   it('counts the tiles of the rows there are, first or last', () => {

@@ -268,7 +268,7 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     if (rows <= 16) {
       if (narrow) list.push({ ...base, bm: 16, bn: 16, bk: 512, sm: 1, sn: 1, sk: 8, depth: 2 });
       if (deep && n <= 4096)
-        list.push({ ...base, bm: 16, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2, slices: 8 });
+        list.push({ ...base, bm: 16, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2, splitK: 8 });
       if (deep) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
       if (wide) list.push({ ...base, bm: 16, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2 });
       list.push({ ...base, bm: 16, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
@@ -279,12 +279,12 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
       // A second slot of x would take more registers than two workgroups have.
       const paired = { ...broad, depth: 1, paired: true };
       const lean = { ...paired, sn: 4, sk: 2 };
-      if (narrow) list.push({ ...eight, slices: 4 });
+      if (narrow) list.push({ ...eight, splitK: 4 });
       else if (k >= 4096 && n <= 4096)
-        list.push({ ...lean, slices: 8 }, { ...broad, slices: 8 }, { ...broad, slices: 4 });
+        list.push({ ...lean, splitK: 8 }, { ...broad, splitK: 8 }, { ...broad, splitK: 4 });
       else if (k >= 4096 && !wide) {
-        list.push({ ...lean, slices: 8 });
-        list.push({ ...base, bm: 32, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2, slices: 4 });
+        list.push({ ...lean, splitK: 8 });
+        list.push({ ...base, bm: 32, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2, splitK: 4 });
       }
       if (wide) list.push(paired, broad);
       if (deep || n <= 4096) list.push(eight);
@@ -299,8 +299,8 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
       const small = { ...base, bm: 64, bn: 64, bk: 64, sm: 2, paired: true };
       const square = k >= 8192 ? { ...small, sn: 2, sk: 2 } : { ...small, sn: 4 };
       const long = { ...base, bm: 64, bn: 128, bk: 64, sm: 2, sn: 4, paired: true };
-      if (!wide && n > 8192) list.push({ ...long, slices: 2 });
-      if (!wide) list.push({ ...square, slices: 4 }, { ...square, slices: 2 });
+      if (!wide && n > 8192) list.push({ ...long, splitK: 2 });
+      if (!wide) list.push({ ...square, splitK: 4 }, { ...square, splitK: 2 });
       if (narrow) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
       if (n <= 4096) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 4, sk: 2, depth: 2 });
       list.push({ ...base, bm: 64, bn: 64, bk: 128, sm: 1, sn: 2, sk: 2 });
@@ -314,9 +314,9 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     const tilesOf = (c: MatrixGemmConfig): number => Math.ceil(rows / c.bm) * Math.ceil(n / c.bn);
     // A long K is cut where the largest tiles leave parts of a large GPU idle, so that each has a slice of one.
     const largest = large[0]!;
-    const slices = [2, 4].find((count) => tilesOf(largest) * count >= BUSY);
-    if (!oneOrder && k >= 4096 && tilesOf(largest) < BUSY && slices !== undefined)
-      list.push({ ...largest, slices });
+    const splitK = [2, 4].find((count) => tilesOf(largest) * count >= BUSY);
+    if (!oneOrder && k >= 4096 && tilesOf(largest) < BUSY && splitK !== undefined)
+      list.push({ ...largest, splitK });
     list.push(...large.filter((c) => tilesOf(c) >= BUSY));
   }
   if (matrix.m === 16) {

@@ -95,7 +95,7 @@ describe('products of heads on matrices', () => {
       expect(tiles.map((tile) => tile?.bm)).toEqual([16, 16, 32, 32, 128]);
       // K is never shared out.
       for (const tile of tiles) expect(tile).toMatchObject({ sk: 1 });
-      for (const tile of tiles) expect(tile?.slices).toBeUndefined();
+      for (const tile of tiles) expect(tile?.splitK).toBeUndefined();
     }
     const narrow = { ...VALUES(1), heads: { rows: 8, from: 0, step: 512, first: 0 } };
     for (const rows of [1, 512]) expect(headsTile(LARGE, { ...narrow, rows })).toBeNull();

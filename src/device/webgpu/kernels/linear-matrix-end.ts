@@ -22,8 +22,8 @@ function fragment({ matrix, bm, bn, sm, sn }: MatrixGemmConfig, i: number, j: nu
 }
 
 /** Where the sums of a slice begin. */
-function sliceOf(spec: LinearSpec, { slices = 1 }: MatrixGemmConfig): string {
-  return slices === 1 ? '' : `wid.z * ${spec.rows * spec.outStride}u + `;
+function sliceOf(spec: LinearSpec, { splitK = 1 }: MatrixGemmConfig): string {
+  return splitK === 1 ? '' : `wid.z * ${spec.rows * spec.outStride}u + `;
 }
 
 /** Statement for every fragment that lies within a result that is stored straight. */

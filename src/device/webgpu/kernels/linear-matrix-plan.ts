@@ -2,8 +2,8 @@
 
 import type { MatrixConfig } from '../kernel.js';
 import { hasPairs, tableOf, weightUnit } from './linear-dequantise.js';
-import { slicesFit } from './linear-slices.js';
 import type { LinearSpec } from './linear-spec.js';
+import { splitKFits } from './linear-split-k.js';
 import { TABLE_BYTES } from './table-numbers.js';
 
 export interface MatrixGemmConfig {
@@ -19,8 +19,8 @@ export interface MatrixGemmConfig {
   readonly buffers: 1 | 2;
   /** Steps that are on their way in registers: 1, or even. */
   readonly depth: number;
-  /** Workgroups that share a tile along K, where tiles are few: their sums are put together in a launch of its own. 1 if omitted. */
-  readonly slices?: number;
+  /** Split-K: workgroups that share a tile along K, where tiles are few: their sums are put together in a launch of its own. 1 if omitted. */
+  readonly splitK?: number;
   /** Neighbouring workgroups share their weights, not their x: for many rows, and weights that no cache holds. */
   readonly rowsFirst?: boolean;
   /**
@@ -50,7 +50,7 @@ export interface MatrixGemmLayout {
 }
 
 /** What a slice makes: sums alone, `[slice][row][feature]`. */
-export function sliceSpec(spec: LinearSpec): LinearSpec {
+export function splitKSpec(spec: LinearSpec): LinearSpec {
   return { ...spec, bias: false, residual: null, out: 'f32', outStride: spec.n, outOffset: 0 };
 }
 
@@ -114,10 +114,10 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (c.bk % (c.sk * matrix.k) !== 0 || c.bk % 8 !== 0) return false;
   if (c.depth !== 1 && c.depth % 2 !== 0) return false;
   if (c.paired && c.depth > 2) return false;
-  const { slices = 1 } = c;
-  if (spec.k % (c.bk * slices) !== 0) return false;
-  if (slices > 1 && !slicesFit(spec)) return false;
-  if (spec.stack !== undefined && (slices > 1 || c.rowsFirst)) return false;
+  const { splitK = 1 } = c;
+  if (spec.k % (c.bk * splitK) !== 0) return false;
+  if (splitK > 1 && !splitKFits(spec)) return false;
+  if (spec.stack !== undefined && (splitK > 1 || c.rowsFirst)) return false;
   // Results that are stored straight, and pairs of steps, count on subgroups that all multiply.
   if (c.loaders !== undefined && (spec.stack === undefined || c.paired)) return false;
   if (c.paired && !pairedFits(spec, c)) return false;
@@ -134,12 +134,12 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
 /** Whether threads have whole words of both steps, and there are whole pairs of these. */
 function pairedFits(
   spec: LinearSpec,
-  { bn, bk, sm, sn, sk, subgroupSize, buffers, slices = 1 }: MatrixGemmConfig,
+  { bn, bk, sm, sn, sk, subgroupSize, buffers, splitK = 1 }: MatrixGemmConfig,
 ): boolean {
   const { weight, k } = spec;
   const { cols } = weightUnit(weight);
   if (!hasPairs(weight) || buffers !== 1) return false;
-  return k % (2 * bk * slices) === 0 && (2 * bn * bk) % (cols * sm * sn * sk * subgroupSize) === 0;
+  return k % (2 * bk * splitK) === 0 && (2 * bn * bk) % (cols * sm * sn * sk * subgroupSize) === 0;
 }
 
 /**
@@ -150,6 +150,6 @@ export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
   const { m, n, k } = c.matrix;
   const direct = matrixGemmLayout(spec, c)?.direct === true;
   const first = `${direct && spec.residual !== null ? ' residual first' : ''}${direct && spec.bias ? ' bias first' : ''}`;
-  const { sk, bk, slices = 1, paired = false } = c;
-  return `${m}.${n}.${k}${sk === 1 ? '' : ` k${bk}/${sk}`}${paired ? ` pairs${bk}` : ''}${slices === 1 ? '' : ` z${slices}`}${first}`;
+  const { sk, bk, splitK = 1, paired = false } = c;
+  return `${m}.${n}.${k}${sk === 1 ? '' : ` k${bk}/${sk}`}${paired ? ` pairs${bk}` : ''}${splitK === 1 ? '' : ` z${splitK}`}${first}`;
 }

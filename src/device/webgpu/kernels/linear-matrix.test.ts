@@ -93,10 +93,10 @@ describe('a GEMM on matrices', () => {
     const { roles, expected } = await linearInputs(device, raw, shape, new Random(13));
     const results: Uint32Array[] = [];
     for (const c of [
-      config([8, 8, 32, 2, 2, 1], { slices: 2 }),
-      config([8, 16, 32, 2, 4, 1], { slices: 2, depth: 2 }),
-      config([4, 4, 32, 1, 1, 1], { slices: 4 }),
-      config([4, 8, 32, 1, 2, 2], { slices: 4, buffers: 2 }),
+      config([8, 8, 32, 2, 2, 1], { splitK: 2 }),
+      config([8, 16, 32, 2, 4, 1], { splitK: 2, depth: 2 }),
+      config([4, 4, 32, 1, 1, 1], { splitK: 4 }),
+      config([4, 8, 32, 1, 2, 2], { splitK: 4, buffers: 2 }),
     ]) {
       const { got } = await emulated(shape, c, roles);
       expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
@@ -114,7 +114,7 @@ describe('a GEMM on matrices', () => {
       out: raw.createBuffer({ size: 13 * stride * 4, usage: 128 | 4 | 8 }),
     };
     const wider = { ...shape, outStride: stride, outOffset: offset, bias: true, residual: true };
-    const { got } = await emulated(wider, config([4, 8, 32, 1, 2, 2], { slices: 2 }), into);
+    const { got } = await emulated(wider, config([4, 8, 32, 1, 2, 2], { splitK: 2 }), into);
     const within = Float32Array.from({ length: 13 * 24 }, (_, i) => {
       const f = i % 24;
       const at = Math.floor(i / 24) * stride + offset + f;
@@ -159,7 +159,7 @@ describe('a GEMM on matrices', () => {
     ['groups of two steps', shapeOf(11, 24, 256, { weight: weight(4, 128) }), [8, 8, 64, 1, 1, 4], {}],
     ['steps of two groups', shapeOf(11, 24, 512), [8, 8, 128, 1, 1, 16], { depth: 2 }],
     ['groups of 32', shapeOf(11, 24, 256, { weight: weight(4, 32) }), [8, 16, 64, 1, 2, 8], { buffers: 2 }],
-    ['8 bits, slices', shapeOf(11, 24, 512, { weight: weight(8, 64) }), [8, 8, 64, 1, 1, 4], { slices: 4 }],
+    ['8 bits, split-K', shapeOf(11, 24, 512, { weight: weight(8, 64) }), [8, 8, 64, 1, 1, 4], { splitK: 4 }],
     ['an odd number of groups', shapeOf(11, 24, 320), [16, 8, 32, 2, 1, 4], { depth: 2, buffers: 2 }],
   ] as const)('scales and biases of %s, emulated', async (_, shape, sizes, more) => {
     const { roles, expected } = await linearInputs(device, raw, shape, new Random(21));
@@ -202,7 +202,7 @@ describe('a GEMM on matrices', () => {
     ['Q8_0', shapeOf(5, 24, 192, { weight: symmetric(8) }), [8, 8, 64, 1, 1, 4], { depth: 2 }, 'f32'],
     ['Q4_0 as halves', shapeOf(8, 24, 96, { weight: symmetric(4) }), [8, 8, 32, 1, 1, 1], {}, 'f16'],
     ['Q8_0 as halves', shapeOf(8, 24, 96, { weight: symmetric(8) }), [8, 8, 32, 1, 1, 1], {}, 'f16'],
-    ['Q6_K', shapeOf(5, 20, 512, { weight: kQuant(6) }), [8, 16, 64, 1, 2, 2], { slices: 2 }, 'f32'],
+    ['Q6_K', shapeOf(5, 20, 512, { weight: kQuant(6) }), [8, 16, 64, 1, 2, 2], { splitK: 2 }, 'f32'],
     [
       'IQ4_XS',
       shapeOf(5, 24, 512, { weight: lut4('iq4', 'f16-i8') }),
@@ -246,7 +246,7 @@ describe('a GEMM on matrices', () => {
     ['4 bits', shapeOf(11, 24, 256), [8, 8, 32, 2, 2, 1], {}],
     ['two slots of x', shapeOf(11, 24, 256), [8, 8, 32, 2, 2, 1], { depth: 2 }],
     ['8 bits', shapeOf(11, 24, 256, { weight: weight(8, 64) }), [8, 8, 32, 1, 2, 2], {}],
-    ['slices', shapeOf(13, 24, 512), [8, 8, 64, 1, 2, 4], { slices: 4 }],
+    ['split-K', shapeOf(13, 24, 512), [8, 8, 64, 1, 2, 4], { splitK: 4 }],
     ['tiles that end beyond the features', shapeOf(11, 20, 256), [8, 8, 32, 1, 2, 2], {}],
     ['a glu, uneven', shapeOf(11, 40, 256, { glu: 'silu' }), [8, 16, 32, 2, 2, 1], { depth: 2 }],
   ] as const;
@@ -282,7 +282,7 @@ describe('a GEMM on matrices', () => {
     expect(fits(shapeOf(8, 24, 256), sizes, { buffers: 2 })).toBe(false);
     expect(fits(shapeOf(8, 24, 256), sizes, { depth: 4 })).toBe(false);
     expect(fits(shapeOf(8, 24, 256), [8, 8, 256, 2, 2, 1])).toBe(false);
-    expect(fits(shapeOf(8, 24, 512), [8, 8, 128, 2, 2, 1], { slices: 4 })).toBe(false);
+    expect(fits(shapeOf(8, 24, 512), [8, 8, 128, 2, 2, 1], { splitK: 4 })).toBe(false);
     expect(fits(shapeOf(8, 24, 256, { weight: { kind: 'float', dtype: 'f32' } }), sizes)).toBe(false);
     expect(fits(shapeOf(8, 24, 256, { weight: { ...Q4, bits: 6 } }), sizes)).toBe(false);
   });

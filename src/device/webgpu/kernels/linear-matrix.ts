@@ -10,8 +10,8 @@
  * Subgroups share the tile as `sm × sn`, and with `sk` > 1 they also take parts of each step along K: for few rows
  * the tile is small and the stream of weights is what matters, so many subgroups load and few results are summed.
  *
- * Where tiles are so few that a large GPU would idle, several workgroups share one along K (`slices`), each with sums of its own,
- * which linear-slices.ts puts together.
+ * Where tiles are so few that a large GPU would idle, several workgroups share one along K (`splitK`), each with sums of its own,
+ * which linear-split-k.ts puts together.
  *
  * Sums are f32 where the device offers f32 results. WGSL gives no access to the elements of a matrix: a plain f32
  * result is stored, and a residual loaded, as matrices; every other epilogue goes through workgroup memory.
@@ -47,7 +47,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const layout = matrixGemmLayout(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);
   const { component, stride } = layout;
-  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, slices = 1, paired = false } = c;
+  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, splitK = 1, paired = false } = c;
   const { weight, n, k, rows } = spec;
   const quantised = weight.kind === 'float' ? null : weight;
   const affine = weight.kind === 'affine' ? weight : null;
@@ -72,7 +72,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const loadsPerRow = wordsPerRow / unit.vector;
   const vector = unit.vector === 1 ? 'u32' : `vec${unit.vector}<u32>`;
   const xLoads = spec.x === 'f32' ? 2 : 1;
-  const steps = k / bk / slices;
+  const steps = k / bk / splitK;
   /** Eights of columns that a step has of a unit, of a pair of steps. */
   const eights = unit.cols / 2 / 8;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
@@ -200,7 +200,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }
 
   /** A step of this slice, of all steps. */
-  const inSlice = (step: string, all: number): string => (slices === 1 ? step : `wid.z * ${all}u + ${step}`);
+  const inSlice = (step: string, all: number): string => (splitK === 1 ? step : `wid.z * ${all}u + ${step}`);
   /** Fetches the weights of a step, or of a pair of steps, into registers. */
   const loadWeights = (slot: number, step: string): void => {
     emit('  {');
@@ -360,12 +360,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   const tiles = Math.ceil(features / featuresPerTile);
   const rowTiles = Math.ceil(rows / bm);
   return {
-    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}${loaders === 1 ? '' : `l${loaders}`}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${paired ? 'p' : ''}${slices === 1 ? '' : `z${slices}`}`,
+    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}${loaders === 1 ? '' : `l${loaders}`}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${paired ? 'p' : ''}${splitK === 1 ? '' : `z${splitK}`}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],
     types,
-    workgroups: rowsFirst ? [rowTiles, tiles, slices] : [tiles, rowTiles, slices],
+    workgroups: rowsFirst ? [rowTiles, tiles, splitK] : [tiles, rowTiles, splitK],
     threads,
     workgroupBytes: layout.bytes,
   };

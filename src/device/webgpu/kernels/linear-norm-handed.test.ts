@@ -27,7 +27,7 @@ describe('a norm between two products', () => {
   it.each([
     [1024, 3072, 4],
     [4096, 14_336, 8],
-  ])('of rows of %i leaves the second a launch less, of the same text', (hidden, inner, slices) => {
+  ])('of rows of %i leaves the second a launch less, of the same text', (hidden, inner, splitK) => {
     const [down, up] = behind(32, hidden, inner);
     const given = { ...down, outNorm: halves(up) };
     const taken = { ...up, xNormed: 'halves' } as const;
@@ -37,11 +37,11 @@ describe('a norm between two products', () => {
 
     const [first, plain] = [built(given), built(down)];
     expect(first.stages).toHaveLength(plain.stages.length);
-    expect(plain.stages.at(-1)!.label).toBe(`slices ${slices} [${hidden}]`);
+    expect(plain.stages.at(-1)!.label).toBe(`split-k ${splitK} [${hidden}]`);
     const writer = first.stages.at(-1)!;
-    expect(writer.label).toBe(`slices ${slices}, rms-norm to halves [${hidden}]`);
+    expect(writer.label).toBe(`split-k ${splitK}, rms-norm to halves [${hidden}]`);
     expect(writer.bindings.map(({ name, access }) => `${name} ${access}`)).toEqual([
-      'scratchSlices read',
+      'scratchSplitK read',
       'residual read',
       'out read_write',
       'outNorm read',
@@ -83,13 +83,13 @@ describe('a norm between two products', () => {
     const [down, up] = behind(32);
     const rule = ruleForLinear(LARGE, down)!;
     if (rule.family !== 'matrices') throw new Error('matrices are wanted');
-    const fits = (slices: number): boolean =>
+    const fits = (splitK: number): boolean =>
       linearFits(
         LARGE,
         { ...down, outNorm: halves(up) },
         {
           family: 'matrices',
-          config: { ...rule.config, slices },
+          config: { ...rule.config, splitK },
         },
       );
     expect([1, 2, 4].map(fits)).toEqual([false, true, true]);

@@ -10,7 +10,7 @@ import { makeRopeTable, type RopeStyle } from '../../rope.js';
 import type { WebGpuDevice } from '../device.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { allRows } from './kv-rows.js';
-import { SLICES } from './linear-slices.js';
+import { SPLIT_K_SUMS } from './linear-split-k.js';
 import { ropeAppendKernel } from './rope-append.js';
 
 const [HEADS, KV_HEADS] = [4, 2];
@@ -28,7 +28,7 @@ const PLACES: readonly (readonly [slot: number, position: number])[] = [
 
 interface Case {
   readonly headDim: number;
-  readonly slices: number;
+  readonly splitK: number;
   readonly bias: boolean;
   readonly headNorm: boolean;
   readonly style: RopeStyle | null;
@@ -48,7 +48,7 @@ describe('a rope-append of q, k and v in slices', () => {
 
   const base: Case = {
     headDim: 64,
-    slices: 4,
+    splitK: 4,
     bias: false,
     headNorm: false,
     style: 'half',
@@ -57,16 +57,16 @@ describe('a rope-append of q, k and v in slices', () => {
   };
   it.each<Case>([
     base,
-    { ...base, headDim: 128, slices: 2, dims: 128, headNorm: true },
-    { ...base, slices: 8, bias: true, style: 'interleaved', dims: 24 },
-    { ...base, slices: 3, bias: true, headNorm: true, style: null },
+    { ...base, headDim: 128, splitK: 2, dims: 128, headNorm: true },
+    { ...base, splitK: 8, bias: true, style: 'interleaved', dims: 24 },
+    { ...base, splitK: 3, bias: true, headNorm: true, style: null },
     { ...base, format: F16 },
     { ...base, format: affine(4), bias: true },
     { ...base, headDim: 40, dims: 40, format: affine(3, 32), bias: true },
     // Two heads that share words of the cache are one workgroup's.
     { ...base, format: turbo(3), bias: true },
   ])('appends what it would of their sum: %o', async (c) => {
-    const { headDim, slices, bias, headNorm, style, dims, format } = c;
+    const { headDim, splitK, bias, headNorm, style, dims, format } = c;
     const n = ALL * headDim;
     const shape: RopeAppendShape = {
       heads: HEADS,
@@ -80,8 +80,8 @@ describe('a rope-append of q, k and v in slices', () => {
       normEps: headNorm ? EPS : null,
       rope: style === null ? null : { dims, style },
     };
-    const random = new Random(headDim + slices);
-    const sums = random.normals(slices * ROWS * n);
+    const random = new Random(headDim + splitK);
+    const sums = random.normals(splitK * ROWS * n);
     const biases = random.normals(n);
     const gammas = { q: random.normals(headDim), k: random.normals(headDim) };
     const frequencies = Float64Array.from({ length: dims / 2 }, (_, i) => 10000 ** ((-2 * i) / dims));
@@ -97,7 +97,7 @@ describe('a rope-append of q, k and v in slices', () => {
     const rounded = new Float32Array(ROWS * n);
     const exact = new Float64Array(ROWS * n);
     for (let at = 0; at < ROWS * n; at++) {
-      for (let s = 0; s < slices; s++) {
+      for (let s = 0; s < splitK; s++) {
         const sum = sums[s * ROWS * n + at]!;
         rounded[at] = s === 0 ? sum : rounded[at]! + sum;
         exact[at]! += sum;
@@ -115,7 +115,7 @@ describe('a rope-append of q, k and v in slices', () => {
     const cache = BLOCKS * KV_HEADS * BLOCK * headDim * 4 + 65536;
     const empty = (bytes: number): GPUBuffer => raw.createBuffer({ size: bytes, usage: 128 | 4 | 8 });
     const roles = {
-      [SLICES]: uploadTo(raw, sums),
+      [SPLIT_K_SUMS]: uploadTo(raw, sums),
       qkv: uploadTo(raw, rounded),
       bias: uploadTo(raw, biases),
       step: uploadTo(raw, step),
@@ -152,12 +152,12 @@ describe('a rope-append of q, k and v in slices', () => {
       return buffer;
     };
 
-    const sliced = ropeAppendKernel(shape, { slices, rows: ROWS, bias });
-    const names = sliced.stages[0]!.bindings.map(({ name }) => name);
-    expect(names).toContain(SLICES);
+    const kernel = ropeAppendKernel(shape, { splitK, rows: ROWS, bias });
+    const names = kernel.stages[0]!.bindings.map(({ name }) => name);
+    expect(names).toContain(SPLIT_K_SUMS);
     expect(names).not.toContain('qkv');
-    expect(sliced.stages[0]!.wgsl.includes('half_')).toBe(format.kind === 'turboquant');
-    const got = await run(sliced);
+    expect(kernel.stages[0]!.wgsl.includes('half_')).toBe(format.kind === 'turboquant');
+    const got = await run(kernel);
     const own = await run(ropeAppendKernel(shape));
     got.forEach((all, i) => {
       expect(new Uint32Array(all.buffer)).toEqual(new Uint32Array(own[i]!.buffer));
@@ -199,14 +199,14 @@ describe('a rope-append of q, k and v in slices', () => {
       rope: null,
     };
     const [few, more, plain] = [
-      ropeAppendKernel(shape, { slices: 4, rows: 16, bias: false }),
-      ropeAppendKernel(shape, { slices: 4, rows: 32, bias: false }),
+      ropeAppendKernel(shape, { splitK: 4, rows: 16, bias: false }),
+      ropeAppendKernel(shape, { splitK: 4, rows: 32, bias: false }),
       ropeAppendKernel(shape),
     ].map(({ stages }) => stages[0]!);
     expect(few!.wgsl).toBe(more!.wgsl);
     expect(few!.params).not.toEqual(more!.params);
     expect(few!.bindings).toHaveLength(plain!.bindings.length);
-    expect(ropeAppendKernel(shape, { slices: 4, rows: 16, bias: true }).stages[0]!.bindings).toHaveLength(
+    expect(ropeAppendKernel(shape, { splitK: 4, rows: 16, bias: true }).stages[0]!.bindings).toHaveLength(
       plain!.bindings.length + 1,
     );
   });

@@ -25,7 +25,7 @@ import { headFirst, headStoreText } from './kv-head.js';
 import { rotateOneText } from './kv-rotate.js';
 import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
 import { ownArray, storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
-import { type Sliced, slicedText } from './linear-slices.js';
+import { type SplitKSums, splitKText } from './linear-split-k.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
 /** Where a side's float tail is bound. */
@@ -34,11 +34,11 @@ export const tailRole = (name: 'keys' | 'values'): 'tailKeys' | 'tailValues' =>
 
 /**
  * Roles: step, qkv, tables, headNorms (q then k, with norms; scales of keys, of queries and the centre of keys, with a centre), rope (fine then coarse, with rope), out, keys, values:
- * with the uniform no more than any WebGPU device binds. Where q, k and v lie in slices of K (`sliced`), these, and the bias if
+ * with the uniform no more than any WebGPU device binds. Where q, k and v lie in slices of K (`sums`), these, and the bias if
  * there is one, take the place of qkv. Of a float tail it has keys and values alone, which go to tailKeys and tailValues as floats,
  * rotated as the shape's formats are; keys and values are bound where these have tables for that, and out is not.
  */
-export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
+export function ropeAppendKernel(shape: RopeAppendShape, sums: SplitKSums | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
   const centred = shape.centred === true;
   /** V is a view of K: there is none in a row of qkv, and none is stored. */
@@ -86,9 +86,9 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const storeKey = storeBoth ?? storeText(keys, keyNumbers, plan, 'token.z');
   const storeValue = storeBoth ?? storeText(values, valueNumbers, plan, 'token.z');
   const given =
-    sliced === null
+    sums === null
       ? null
-      : slicedText('qkv_at', sliced, p.u32((sliced.rows * (heads + 2 * kvHeads) * headDim) / 4));
+      : splitKText('qkv_at', sums, p.u32((sums.rows * (heads + 2 * kvHeads) * headDim) / 4));
   /** Vector `lid` of a head of the row. */
   const fetch = (head: string): string =>
     given === null
@@ -294,7 +294,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   return {
     stages: [
       {
-        label: `rope-append ${heads}/${kvHeads}×${headDim}${latent ? ' latents' : ''}${rowsName(rows)}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
+        label: `rope-append ${heads}/${kvHeads}×${headDim}${latent ? ' latents' : ''}${rowsName(rows)}${sums === null ? '' : ` of split-k ${sums.splitK}`}`,
         wgsl,
         bindings,
         params: p.words,

@@ -131,20 +131,20 @@ describe.each(devices.filter((d) => d.name === 'webgpu default'))('q, k and v in
       });
       return all;
     };
-    return { plain: await made(true), sliced: await made(false), wanted };
+    return { plain: await made(true), splitK: await made(false), wanted };
   }
 
   it.each(CASES)(
     'are appended with the bits of a launch between: $key $value, bias $bias, norms $headNorm',
     async (c) => {
-      const { plain, sliced, wanted } = await open(c);
+      const { plain, splitK, wanted } = await open(c);
       const labels = ({ program }: typeof plain, rows: number): string[] =>
         (program as WebGpuProgram).describe(rows, 0);
       for (const rows of [1, 8, 20, 32, 60]) {
-        const [own, less] = [labels(plain, rows), labels(sliced, rows)];
-        const launches = own.filter((label) => label.startsWith('slices '));
-        expect(less.some((label) => label.startsWith('slices '))).toBe(false);
-        expect(less.some((label) => /^rope-append .* of \d+ slices/.test(label))).toBe(launches.length > 0);
+        const [own, less] = [labels(plain, rows), labels(splitK, rows)];
+        const launches = own.filter((label) => label.startsWith('split-k '));
+        expect(less.some((label) => label.startsWith('split-k '))).toBe(false);
+        expect(less.some((label) => /^rope-append .* of split-k \d+/.test(label))).toBe(launches.length > 0);
         // One row appends in its product, where nobody wants q, k and v.
         if (rows > 1) expect(less).toHaveLength(own.length - launches.length);
       }
@@ -158,7 +158,7 @@ describe.each(devices.filter((d) => d.name === 'webgpu default'))('q, k and v in
         const rows = positions.length;
         const x = random.normals(rows * HIDDEN);
         const results = [];
-        for (const { program, x: input, turned, out } of [plain, sliced]) {
+        for (const { program, x: input, turned, out } of [plain, splitK]) {
           program.write(input, x);
           await program.submit(stepOf(counts, starts, slots));
           results.push([await program.read(turned, rows), await program.read(out, rows)] as const);
@@ -177,7 +177,7 @@ describe.each(devices.filter((d) => d.name === 'webgpu default'))('q, k and v in
           lengths[slot]! += counts[s]!;
         });
       }
-      for (const { program, pool } of [plain, sliced]) {
+      for (const { program, pool } of [plain, splitK]) {
         await program.dispose();
         pool.dispose();
       }

@@ -8,7 +8,7 @@ import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
 import type { LinearShape, Stage } from '../kernel.js';
 import { HALVES, halvesStage } from './linear-halves.js';
-import { normedSlicesStage, normsSlices, SLICES, slicesStage } from './linear-slices.js';
+import { normedSplitKStage, normsSplitK, SPLIT_K_SUMS, splitKStage } from './linear-split-k.js';
 
 /** Rows of the bucket, and of the step. */
 const [ROWS, THERE] = [5, 3];
@@ -52,19 +52,19 @@ describe('the launch that puts slices together and norms the rows', () => {
   }
 
   /** Sums of slices and what is added to them, uploaded, and the rows they make in float64. */
-  function inputs({ n, bias, residual }: LinearShape, slices: number) {
-    const random = new Random(n + slices);
-    const sums = random.normals(slices * ROWS * n, 2);
+  function inputs({ n, bias, residual }: LinearShape, splitK: number) {
+    const random = new Random(n + splitK);
+    const sums = random.normals(splitK * ROWS * n, 2);
     const biases = random.normals(n);
     const stream = random.normals(ROWS * n, 3);
     const gain = random.normals(n);
     const wanted = Float64Array.from({ length: ROWS * n }, (_, at) => {
       let value = (bias ? biases[at % n]! : 0) + (residual ? stream[at]! : 0);
-      for (let s = 0; s < slices; s++) value += sums[s * ROWS * n + at]!;
+      for (let s = 0; s < splitK; s++) value += sums[s * ROWS * n + at]!;
       return value;
     });
     const roles = {
-      [SLICES]: uploadTo(raw, sums),
+      [SPLIT_K_SUMS]: uploadTo(raw, sums),
       bias: uploadTo(raw, biases),
       residual: uploadTo(raw, stream),
       outNorm: uploadTo(raw, gain),
@@ -87,12 +87,12 @@ describe('the launch that puts slices together and norms the rows', () => {
     [4096, 8, 128, { residual: true }],
   ] as const)(
     'rows of %i of %i slices, squares added up by %i threads, %o',
-    async (n, slices, summing, of) => {
+    async (n, splitK, summing, of) => {
       const shape = shapeOf(ROWS, n, 64, of);
-      expect(normsSlices(shape)).toBe(true);
+      expect(normsSplitK(shape)).toBe(true);
       const lanes = device.capabilities.subgroupMinSize;
-      const { roles, gain, wanted } = inputs(shape, slices);
-      const stage = (most: number) => normedSlicesStage(shape, slices, EPS, lanes, most, summing);
+      const { roles, gain, wanted } = inputs(shape, splitK);
+      const stage = (most: number) => normedSplitKStage(shape, splitK, EPS, lanes, most, summing);
       const whole = stage(256);
       const stream = await left(whole, 'out', n, roles);
       const halves = await left(whole, HALVES, n, roles);
@@ -106,7 +106,7 @@ describe('the launch that puts slices together and norms the rows', () => {
 
       // The bits of the launches that it takes the place of.
       const bits = (all: Float32Array): Uint32Array => new Uint32Array(there(all).slice().buffer);
-      expect(bits(stream)).toEqual(bits(await left(slicesStage(shape, slices), 'out', n, roles)));
+      expect(bits(stream)).toEqual(bits(await left(splitKStage(shape, splitK), 'out', n, roles)));
       const fewer = await left(stage(summing), HALVES, n, roles);
       expect(bits(halves)).toEqual(bits(fewer));
       if (summing === 256) {
@@ -122,7 +122,7 @@ describe('the launch that puts slices together and norms the rows', () => {
 
   it('has as many threads as vectors, where a workgroup may', () => {
     const threads = (n: number, most: number): number => {
-      const { wgsl } = normedSlicesStage(shapeOf(ROWS, n, 64), 4, EPS, 32, most);
+      const { wgsl } = normedSplitKStage(shapeOf(ROWS, n, 64), 4, EPS, 32, most);
       return Number(/@workgroup_size\((\d+)\)/.exec(wgsl)![1]);
     };
     expect([40, 1024, 1028, 2048, 4096, 8192].map((n) => threads(n, 1024))).toEqual([
@@ -132,17 +132,17 @@ describe('the launch that puts slices together and norms the rows', () => {
   });
 
   it('is not for a part of a row, nor for more of one than threads keep', () => {
-    expect(normsSlices(shapeOf(ROWS, 8192, 64))).toBe(true);
-    expect(normsSlices(shapeOf(ROWS, 8200, 64))).toBe(false);
-    expect(normsSlices(shapeOf(ROWS, 64, 64, { outStride: 128 }))).toBe(false);
-    expect(normsSlices(shapeOf(ROWS, 64, 64, { outStride: 128, outOffset: 64 }))).toBe(false);
+    expect(normsSplitK(shapeOf(ROWS, 8192, 64))).toBe(true);
+    expect(normsSplitK(shapeOf(ROWS, 8200, 64))).toBe(false);
+    expect(normsSplitK(shapeOf(ROWS, 64, 64, { outStride: 128 }))).toBe(false);
+    expect(normsSplitK(shapeOf(ROWS, 64, 64, { outStride: 128, outOffset: 64 }))).toBe(false);
   });
 
   it('keeps a row that went wrong wrong, and no other', async () => {
     const shape = shapeOf(ROWS, 1024, 64, { residual: true });
     const { roles } = inputs(shape, 2);
-    raw.queue.writeBuffer(roles[SLICES]!, (1024 + 7) * 4, new Float32Array([Number.NaN]));
-    const stage = normedSlicesStage(shape, 2, EPS, device.capabilities.subgroupMinSize, 256);
+    raw.queue.writeBuffer(roles[SPLIT_K_SUMS]!, (1024 + 7) * 4, new Float32Array([Number.NaN]));
+    const stage = normedSplitKStage(shape, 2, EPS, device.capabilities.subgroupMinSize, 256);
     const halves = await left(stage, HALVES, 1024, roles);
     expect([0, 1, 2].map((row) => halves.subarray(row * 1024, (row + 1) * 1024).some(Number.isNaN))).toEqual([
       false,

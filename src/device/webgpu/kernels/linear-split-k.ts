@@ -1,5 +1,5 @@
 /**
- * The end of a product whose K was cut into slices: a product of few features has few tiles, and a large GPU idles unless
+ * The end of a split-K product, one whose K was cut into slices: a product of few features has few tiles, and a large GPU idles unless
  * several workgroups share one of them along K (linear-matrix.ts). Each leaves its sums in scratch; here they are added
  * up, in their order, and an output becomes what is wanted of it. Where a norm follows, and a product of halves behind that,
  * whoever has a row whole norms it at once: a launch less, with the same bits (linear-handed.ts).
@@ -11,17 +11,17 @@ import { HALVES, NORM_THREADS, normedRow, normedRowFits, rowByRow } from './line
 import { HALVES_TEXT } from './linear-spec.js';
 
 /** The role of the sums, `[slice][row][feature]`. */
-export const SLICES = 'scratchSlices';
+export const SPLIT_K_SUMS = 'scratchSplitK';
 
 const THREADS = 128;
 
 /** @param rows that a slice has room for */
-export function slicesBytes(slices: number, rows: number, n: number): number {
-  return slices * rows * n * 4;
+export function splitKBytes(splitK: number, rows: number, n: number): number {
+  return splitK * rows * n * 4;
 }
 
 /** Whether outputs are four to a thread, side by side. */
-export function slicesFit({
+export function splitKFits({
   n,
   outStride,
   outOffset,
@@ -35,7 +35,7 @@ const VECTORS = 'array<vec4<f32>>';
 /** What is bound to make an output of its sums. */
 function inputsOf({ bias, residual }: Pick<LinearShape, 'bias' | 'residual'>): Binding[] {
   return [
-    { name: SLICES, access: 'read', type: VECTORS },
+    { name: SPLIT_K_SUMS, access: 'read', type: VECTORS },
     ...(bias ? [{ name: 'bias', access: 'read', type: VECTORS } as const] : []),
     ...(residual ? [{ name: 'residual', access: 'read', type: VECTORS } as const] : []),
   ];
@@ -44,27 +44,27 @@ function inputsOf({ bias, residual }: Pick<LinearShape, 'bias' | 'residual'>): B
 const OUT: Binding = { name: 'out', access: 'read_write', type: VECTORS };
 
 /** The sums of all slices, in their order. */
-function sumText(slices: number, at: (slice: number) => string): string {
-  return Array.from({ length: slices }, (_, s) => `${SLICES}[${at(s)}]`).join(' + ');
+function sumText(splitK: number, at: (slice: number) => string): string {
+  return Array.from({ length: splitK }, (_, s) => `${SPLIT_K_SUMS}[${at(s)}]`).join(' + ');
 }
 
 /** Statements that add to `value`, four sums of slices in their order, what an output has besides. `to`: its place in `out`. */
 function outputText(
   { rows, n, bias, residual }: LinearShape,
-  slices: number,
+  splitK: number,
   { value, row, at, to }: Readonly<Record<'value' | 'row' | 'at' | 'to', string>>,
 ): string {
-  return `${value} = ${sumText(slices, (s) => `(${s * rows}u + ${row}) * ${n / 4}u + ${at}`)};
+  return `${value} = ${sumText(splitK, (s) => `(${s * rows}u + ${row}) * ${n / 4}u + ${at}`)};
   ${bias ? `${value} += bias[${at}];` : ''}
   ${residual ? `${value} += residual[${to}];` : ''}`;
 }
 
 /** One thread for four outputs of a row. */
-export function slicesStage(shape: LinearShape, slices: number): Stage {
+export function splitKStage(shape: LinearShape, splitK: number): Stage {
   const { n, outStride, outOffset, rowKind } = shape;
   const bindings = [...inputsOf(shape), OUT];
   return {
-    label: `slices ${slices} [${n}]`,
+    label: `split-k ${splitK} [${n}]`,
     wgsl: `${declareBindings(bindings)}
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -72,7 +72,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   if (at >= ${n / 4}u) { return; }
   let to = wid.y * ${outStride / 4}u + ${outOffset / 4}u + at;
   var value: vec4<f32>;
-  ${outputText(shape, slices, { value: 'value', row: 'wid.y', at: 'at', to: 'to' })}
+  ${outputText(shape, splitK, { value: 'value', row: 'wid.y', at: 'at', to: 'to' })}
   out[to] = value;
 }`,
     bindings,
@@ -85,37 +85,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 }
 
 /** What a product that leaves its result in slices tells the kernel that reads it there. */
-export interface Sliced {
-  readonly slices: number;
+export interface SplitKSums {
+  readonly splitK: number;
   /** That each slice has room for. */
   readonly rows: number;
   readonly bias: boolean;
 }
 
 /** Whether slices are of whole rows, as whoever reads them there takes them to be. */
-export function leavesSlices({ n, outStride, outOffset, residual }: LinearShape): boolean {
+export function leavesSplitK({ n, outStride, outOffset, residual }: LinearShape): boolean {
   return outOffset === 0 && outStride === n && !residual;
 }
 
 /**
- * `fn NAME(row, at)`: four outputs, put together as slicesStage would, and what it binds. `row`: the row's first vector in a slice;
+ * `fn NAME(row, at)`: four outputs, put together as splitKStage would, and what it binds. `row`: the row's first vector in a slice;
  * `slice`: vectors from a slice to the next.
  */
-export function slicedText(
+export function splitKText(
   name: string,
-  { slices, bias }: Sliced,
+  { splitK, bias }: SplitKSums,
   slice: string,
 ): { readonly bindings: readonly Binding[]; readonly wgsl: string } {
   return {
     bindings: inputsOf({ bias, residual: false }),
     wgsl: `fn ${name}(row: u32, at: u32) -> vec4<f32> {
-  return ${sumText(slices, (s) => `row + at + ${s}u * ${slice}`)}${bias ? ' + bias[at]' : ''};
+  return ${sumText(splitK, (s) => `row + at + ${s}u * ${slice}`)}${bias ? ' + bias[at]' : ''};
 }`,
   };
 }
 
 /** Whether a workgroup has a whole row of what the product makes, and keeps it. */
-export function normsSlices({ n, outStride, outOffset }: LinearShape): boolean {
+export function normsSplitK({ n, outStride, outOffset }: LinearShape): boolean {
   return outOffset === 0 && outStride === n && normedRowFits(n);
 }
 
@@ -127,9 +127,9 @@ export function normsSlices({ n, outStride, outOffset }: LinearShape): boolean {
  * @param most threads of a workgroup
  * @param summing see NormedRow
  */
-export function normedSlicesStage(
+export function normedSplitKStage(
   shape: LinearShape,
-  slices: number,
+  splitK: number,
   eps: number,
   lanes: number,
   most: number,
@@ -151,11 +151,11 @@ export function normedSlicesStage(
     threads,
     summing,
     gain: 'outNorm',
-    fetch: (value, at) => outputText(shape, slices, { value, row: 'wid.x', at, to: `start + ${at}` }),
+    fetch: (value, at) => outputText(shape, splitK, { value, row: 'wid.x', at, to: `start + ${at}` }),
     keep: (value, at) => `out[start + ${at}] = ${value};`,
   });
   return {
-    label: `slices ${slices}, rms-norm to halves [${n}]`,
+    label: `split-k ${splitK}, rms-norm to halves [${n}]`,
     wgsl: `enable f16;
 enable subgroups;
 ${declareBindings(bindings)}
