@@ -30,7 +30,7 @@ interface Rule {
 }
 
 interface Reader {
-  readonly count: (key: string) => number | undefined;
+  readonly number: (key: string) => number | undefined;
   readonly has: (key: string) => boolean;
   readonly shape: ShapeOf;
 }
@@ -94,6 +94,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   gemma4: { names: [[/\.ffn_gate_inp\.per_expert_scale$/, '.ffn_down_exps.scale']] },
   olmo3: { as: 'olmo2' },
   glm4moelite: { as: 'deepseek2', defaults: latents },
+  glmocr: { as: 'glm4', keys: MROPE, defaults: rotated },
   nemotron_h_moe: { names: LATENTS },
 };
 
@@ -121,7 +122,7 @@ export function ollamaText(metadata: GgufMetadata, shape: ShapeOf): GgufView | u
   }
   const own = (key: string): GgufValue | undefined => metadata.value(`${architecture}.${key}`);
   const defaults = rule.defaults?.({
-    count: (key) => (typeof own(key) === 'number' ? (own(key) as number) : undefined),
+    number: (key) => (typeof own(key) === 'number' ? (own(key) as number) : undefined),
     has: (key) => metadata.has(key) || own(key) !== undefined,
     shape,
   });
@@ -143,8 +144,14 @@ function hidden(rule: string, key: string): boolean {
   return rule === 'glm4moelite' && /^attention\.(head_count_kv|(key|value)_length(_mla)?)$/.test(key);
 }
 
+/** Where a file says what part of a head is rotated, not how many dims. */
+function rotated({ number }: Reader): Record<string, GgufValue> {
+  const [dims, part] = [number('attention.key_length'), number('rope.partial_rotary_factor')];
+  return dims === undefined || part === undefined ? {} : { 'rope.dimension_count': Math.floor(dims * part) };
+}
+
 /** Those with a tower have no more than what differs between sizes. */
-function gemma3({ count, has, shape }: Reader): Record<string, GgufValue> {
+function gemma3({ number, has, shape }: Reader): Record<string, GgufValue> {
   const ollamas =
     has('mm.tokens_per_image') ||
     has('vision.block_count') ||
@@ -155,7 +162,7 @@ function gemma3({ count, has, shape }: Reader): Record<string, GgufValue> {
     shape('v.patch_embedding.weight') !== undefined ||
     !has('attention.layer_norm_rms_epsilon');
   if (!ollamas) return {};
-  const long = (count('context_length') ?? 0) >= GEMMA3_LONG && !has('rope.scaling.type');
+  const long = (number('context_length') ?? 0) >= GEMMA3_LONG && !has('rope.scaling.type');
   return {
     'attention.layer_norm_rms_epsilon': 1e-6,
     'rope.freq_base': 1_000_000,
@@ -165,15 +172,15 @@ function gemma3({ count, has, shape }: Reader): Record<string, GgufValue> {
 }
 
 /** Lengths of heads stand where llama.cpp has those of latents. */
-function latents({ count }: Reader): Record<string, GgufValue> {
-  const head = count('attention.key_length') ?? 0;
-  const kept = count('attention.kv_lora_rank') ?? 0;
+function latents({ number }: Reader): Record<string, GgufValue> {
+  const head = number('attention.key_length') ?? 0;
+  const kept = number('attention.kv_lora_rank') ?? 0;
   return {
     'attention.head_count_kv': 1,
-    'attention.key_length': kept + (count('rope.dimension_count') ?? 0),
+    'attention.key_length': kept + (number('rope.dimension_count') ?? 0),
     'attention.value_length': kept,
     'attention.key_length_mla': head,
-    'attention.value_length_mla': count('attention.value_length') ?? head,
+    'attention.value_length_mla': number('attention.value_length') ?? head,
   };
 }
 

@@ -1,6 +1,6 @@
 /**
  * Models that see as Ollama's converters write them: model and tower in one file. Its rules, written here once more from their side:
- * names by Go's `strings.NewReplacer` over the converters' own lists (convert/convert_*.go), and what they do to tensors.
+ * names by Go's `strings.NewReplacer` over the converters' own lists (ollama-names.ts), and what they do to tensors.
  */
 
 import { writeFile } from 'node:fs/promises';
@@ -17,8 +17,9 @@ import {
   type Value,
   type WrittenTensor,
 } from '../setup/gguf-writer.js';
-import { type Named, paired, published, rowsOf } from '../setup/published-tensors.js';
+import { halved, type Named, paired, published, rowsOf } from '../setup/published-tensors.js';
 import { tokensOf } from './gguf-texts.js';
+import { GEMMA3, GLM_OCR, MISTRAL3, QWEN } from './ollama-names.js';
 import { readJson } from './vision-fixtures.js';
 
 type Json = Record<string, unknown>;
@@ -49,77 +50,6 @@ function replaced(text: string, list: readonly string[]): string {
   return out;
 }
 
-const ATTENTION = [
-  ['self_attn.q_proj', 'attn_q'],
-  ['self_attn.q_norm', 'attn_q_norm'],
-  ['self_attn.k_proj', 'attn_k'],
-  ['self_attn.k_norm', 'attn_k_norm'],
-  ['self_attn.v_proj', 'attn_v'],
-  ['self_attn.o_proj', 'attn_output'],
-].flat();
-const MLP = [
-  ['mlp.down_proj', 'ffn_down'],
-  ['mlp.gate_proj', 'ffn_gate'],
-  ['mlp.up_proj', 'ffn_up'],
-].flat();
-
-const GEMMA3 = [
-  ['model.embed_tokens', 'token_embd'],
-  ['model.norm', 'output_norm'],
-  ['vision_tower.vision_model.embeddings', 'v'],
-  ['vision_tower.vision_model', 'v'],
-  ['language_model.', ''],
-  ['model.layers', 'blk'],
-  ['encoder.layers', 'blk'],
-  ['input_layernorm', 'attn_norm'],
-  ATTENTION,
-  ['self_attn.out_proj', 'attn_output'],
-  MLP,
-  ['post_attention_layernorm', 'post_attention_norm'],
-  ['pre_feedforward_layernorm', 'ffn_norm'],
-  ['post_feedforward_layernorm', 'post_ffw_norm'],
-  ['input_projection_weight', 'input_projection.weight'],
-  ['multi_modal_projector', 'mm'],
-].flat();
-
-const MISTRAL3 = [
-  ['language_model.model.norm', 'output_norm'],
-  ['language_model.model.', ''],
-  ['language_model.', ''],
-  ['layers', 'blk'],
-  ['transformer.layers', 'blk'],
-  ['vision_tower', 'v'],
-  ['ln_pre', 'encoder_norm'],
-  ['input_layernorm', 'attn_norm'],
-  ['post_attention_layernorm', 'ffn_norm'],
-  ['embed_tokens', 'token_embd'],
-  ATTENTION,
-  MLP,
-  ['attention.q_proj', 'attn_q'],
-  ['attention.k_proj', 'attn_k'],
-  ['attention.v_proj', 'attn_v'],
-  ['attention.o_proj', 'attn_output'],
-  ['attention_norm', 'attn_norm'],
-  ['feed_forward.gate_proj', 'ffn_gate'],
-  ['feed_forward.down_proj', 'ffn_down'],
-  ['feed_forward.up_proj', 'ffn_up'],
-  ['multi_modal_projector', 'mm'],
-  ['ffn_norm', 'ffn_norm'],
-].flat();
-
-const QWEN = [
-  ['model.embed_tokens', 'token_embd'],
-  ['model.layers', 'blk'],
-  ['input_layernorm', 'attn_norm'],
-  ATTENTION,
-  MLP,
-  ['mlp.gate.weight', 'ffn_gate_inp.weight'],
-  ['mlp.experts.down_proj', 'ffn_down_exps.weight'],
-  ['mlp.experts.gate_up_proj', 'ffn_gate_up_exps.weight'],
-  ['post_attention_layernorm', 'ffn_norm'],
-  ['model.norm', 'output_norm'],
-].flat();
-
 /** One tensor in as many, along its first side. */
 function cut(tensor: Named, names: readonly string[]): Named[] {
   const rows = tensor.shape[0]! / names.length;
@@ -144,7 +74,7 @@ function frames({ name, shape, values }: Named): Named[] {
     for (let run = 0; run < rows * channels; run++)
       out.set(values.subarray((run * count + frame) * area, (run * count + frame + 1) * area), run * area);
     return {
-      name: name.replace('patch_embed.proj', `patch_embd_${frame}`),
+      name: name.replace(/patch_emb(ed\.proj|d)/, `patch_embd_${frame}`),
       shape: [rows, channels, height, width],
       values: out,
     };
@@ -340,6 +270,36 @@ export const OLLAMA: Readonly<Record<string, Family>> = {
     change: (tensor) => {
       if (tensor.name.includes('patch_embed.proj')) return frames(tensor);
       return tensor.name.includes('attn.qkv') ? threeOf(tensor, 'attn.qkv') : [tensor];
+    },
+  },
+  'glm-ocr': {
+    arch: 'glmocr',
+    names: GLM_OCR,
+    keys: (config, text, section, processor) => ({
+      'rope.partial_rotary_factor': f32(1),
+      'rope.mrope_section': i32s(
+        (text.rope_parameters as unknown as { mrope_section: number[] }).mrope_section,
+      ),
+      'vision.block_count': u32(section.depth!),
+      'vision.embedding_length': u32(section.hidden_size!),
+      'vision.attention.head_count': u32(section.num_heads!),
+      'vision.image_size': u32(section.image_size!),
+      'vision.patch_size': u32(section.patch_size!),
+      'vision.spatial_merge_size': u32(section.spatial_merge_size!),
+      'vision.temporal_patch_size': u32(section.temporal_patch_size!),
+      'vision.out_hidden_size': u32(section.out_hidden_size!),
+      'vision.intermediate_size': u32(section.intermediate_size!),
+      'vision.attention.layer_norm_rms_epsilon': f32(section.rms_norm_eps!),
+      ...sizes(processor, 'min_pixels', 'max_pixels'),
+      'vision.image_mean': f32s(processor.image_mean as number[]),
+      'vision.image_std': f32s(processor.image_std as number[]),
+      image_token_id: u32(config.image_token_id as number),
+    }),
+    change: (tensor, text) => {
+      if (tensor.name === 'v.patch_embd.weight') return frames(tensor);
+      return [
+        /^blk\.\d+\.attn_[qk]\./.test(tensor.name) ? halved(tensor, text.head_dim!, text.head_dim!) : tensor,
+      ];
     },
   },
   'qwen3-vl': qwen3Vl('qwen3vl'),

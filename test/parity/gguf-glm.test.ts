@@ -16,6 +16,7 @@ import { f32, i32s, string, strings, u32, type Value } from '../setup/gguf-write
 import {
   type Fields,
   GGUF_LAYER_NAMES,
+  halved,
   type Named,
   published,
   writeGguf,
@@ -58,18 +59,6 @@ function joined(tensors: readonly Named[]): Named[] {
     });
   }
   return [...others, ...rows.values()];
-}
-
-/** As `Glm4Model.normal_to_neox`: of each head's rotated rows every second one first, then those between. */
-function halved(tensor: Named, headDim: number, rotary: number): Named {
-  const cols = tensor.shape[1] ?? 1;
-  const values = tensor.values.slice();
-  for (let head = 0; head < tensor.shape[0]!; head += headDim)
-    for (let i = 0; i < rotary; i++) {
-      const from = head + (i < rotary / 2 ? 2 * i : 2 * i - rotary + 1);
-      values.set(tensor.values.subarray(from * cols, (from + 1) * cols), (head + i) * cols);
-    }
-  return { ...tensor, values };
 }
 
 let scratch: string;

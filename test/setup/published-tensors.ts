@@ -70,6 +70,18 @@ export function paired({ shape, values }: Named, heads: number): Float32Array {
   return out;
 }
 
+/** As `Glm4Model.normal_to_neox`: of each head's rotated rows every second one first, then those between. */
+export function halved(tensor: Named, headDim: number, rotary: number): Named {
+  const cols = tensor.shape[1] ?? 1;
+  const values = tensor.values.slice();
+  for (let head = 0; head < tensor.shape[0]!; head += headDim)
+    for (let i = 0; i < rotary; i++) {
+      const from = head + (i < rotary / 2 ? 2 * i : 2 * i - rotary + 1);
+      values.set(tensor.values.subarray(from * cols, (from + 1) * cols), (head + i) * cols);
+    }
+  return { ...tensor, values };
+}
+
 /** What llama.cpp's converter calls the parts of a layer that most decoders have. */
 export const GGUF_LAYER_NAMES: Readonly<Record<string, string>> = {
   input_layernorm: 'attn_norm',
