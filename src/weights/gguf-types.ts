@@ -67,7 +67,7 @@ const OTHER_TYPES: Readonly<Record<number, string>> = {
   33: 'Q4_0_8_8',
 };
 /** These numbers are of types that ik_llama.cpp alone has. */
-const [FIRST_OF_IK, LAST_OF_IK] = [133, 400];
+const [FIRST_OF_IK, LAST_OF_IK] = [133, 399];
 
 /** What a type is called that {@link ggufType} does not know, as far as it is known. */
 export function otherTypeName(id: number): string {
